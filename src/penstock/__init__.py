@@ -1,0 +1,1 @@
+"""Penstock: change data capture for operational databases."""

@@ -1,0 +1,172 @@
+"""Every error that Penstock raises on purpose, and what to do about each.
+
+    PenstockError
+    ├── InvalidInput            what the caller or operator gave cannot be used
+    │   ├── InvalidSetting      a setting is unknown or out of range
+    │   ├── InvalidStatement    a statement does not parse, or names what does not exist
+    │   ├── InvalidSchema       a table schema contradicts itself
+    │   └── InvalidValue        a value does not fit its column's type
+    ├── CorruptData             bytes on disk or on the wire are not what was written
+    │   ├── CorruptLog          damage inside a change-log file
+    │   ├── CorruptCheckpoint   a checkpoint that is empty, edited or of another table
+    │   └── CorruptFrame        a frame on a socket that breaks the protocol
+    ├── UnsupportedFormat       made by a newer Penstock, or not by Penstock at all
+    ├── LogError                the change log cannot do what was asked
+    │   ├── LogLocked           another writer has the directory
+    │   ├── WriterFenced        a newer writer has taken over; this one must stop
+    │   ├── LogFailed           a sync failed; no acknowledgement until reopened
+    │   ├── LogClosed           used after close
+    │   ├── DiskFull            no room; nothing was acknowledged, nothing is damaged
+    │   ├── StorageError        any other refusal of the file system
+    │   ├── PositionAhead       a position behind the log's end
+    │   └── ChangesLost         retention removed what this subscription had not read
+    ├── FilterError             a user function raised
+    ├── Unavailable             too few replicas acknowledged
+    └── AccessDenied            a client without the right token
+
+Each class says whether a retry can help (`timed`: by itself after a while, `manual`: after someone acted,
+`never`) and gives the operator a hint. Messages name places (file, offset, table, position), never row values.
+Errors pickle, because they cross process borders.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import ClassVar
+
+
+class Retry(StrEnum):
+    """Whether trying again can help."""
+
+    TIMED = "timed"
+    MANUAL = "manual"
+    NEVER = "never"
+
+
+class PenstockError(Exception):
+    """The root of the tree. `place` holds where it happened, as names and numbers."""
+
+    retry: ClassVar[Retry] = Retry.MANUAL
+    hint: ClassVar[str] = ""
+
+    def __init__(self, message: str, **place: object) -> None:
+        super().__init__(message)
+        self.message = message
+        self.place = {key: value for key, value in place.items() if value is not None}
+
+    def __str__(self) -> str:
+        if not self.place:
+            return self.message
+        where = ", ".join(f"{key} {value}" for key, value in self.place.items())
+        return f"{self.message} ({where})"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild, (type(self), self.message, self.place)
+
+
+def _rebuild(kind: type[PenstockError], message: str, place: dict[str, object]) -> PenstockError:
+    return kind(message, **place)
+
+
+class InvalidInput(PenstockError):
+    retry = Retry.NEVER
+
+
+class InvalidSetting(InvalidInput):
+    hint = "Compare the setting's name and range with docs/reference/settings.md."
+
+
+class InvalidStatement(InvalidInput):
+    hint = "The caret shows the place; docs/reference/statements.md has the grammar."
+
+
+class InvalidSchema(InvalidInput):
+    hint = "Fix the table schema; nothing was written."
+
+
+class InvalidValue(InvalidInput):
+    hint = "The value does not fit the column's type; nothing was written."
+
+
+class CorruptData(PenstockError):
+    retry = Retry.MANUAL
+
+
+class CorruptLog(CorruptData):
+    hint = (
+        "Run `penstock log verify` on the directory; restore the named file from a copy, "
+        "or read on past the damage explicitly."
+    )
+
+
+class CorruptCheckpoint(CorruptData):
+    hint = "Restore the checkpoint file from a copy, or delete it and choose a start position again."
+
+
+class CorruptFrame(CorruptData):
+    retry = Retry.NEVER
+    hint = "The peer does not speak this protocol; see docs/formats/listener.md."
+
+
+class UnsupportedFormat(PenstockError):
+    retry = Retry.NEVER
+    hint = "Read it with the Penstock version that wrote it, or upgrade this one. The file was left as it is."
+
+
+class LogError(PenstockError):
+    pass
+
+
+class LogLocked(LogError):
+    hint = "One writer per directory: stop the other process, or give this one another directory."
+
+
+class WriterFenced(LogError):
+    retry = Retry.NEVER
+    hint = "Another writer took this log over. This process must stop writing to it."
+
+
+class LogFailed(LogError):
+    hint = "Check the disk, then open the log again: opening verifies the tail before it acknowledges anything."
+
+
+class LogClosed(LogError):
+    retry = Retry.NEVER
+    hint = "Open the log again."
+
+
+class DiskFull(LogError):
+    retry = Retry.TIMED
+    hint = "Free some space; appends go on by themselves when there is room."
+
+
+class StorageError(LogError):
+    hint = "Check that the directory exists and that this user may read and write it."
+
+
+class PositionAhead(LogError):
+    hint = (
+        "The position lies behind the log's end: it belongs to another log, or the log was restored from an older copy."
+    )
+
+
+class ChangesLost(LogError):
+    hint = (
+        "Retention caps removed changes before this subscription read them: copy the table again, then accept the loss."
+    )
+
+
+class FilterError(PenstockError):
+    hint = (
+        "The user function raised; the change was parked, not dropped. Fix the function and replay the parked changes."
+    )
+
+
+class Unavailable(PenstockError):
+    retry = Retry.TIMED
+    hint = "Too few replicas acknowledged. The write may still be applied; write it again with the same timestamp."
+
+
+class AccessDenied(PenstockError):
+    retry = Retry.NEVER
+    hint = "Give the token that the listener was started with."

@@ -1,0 +1,1 @@
+"""The shared vocabulary: changes, schemas, types, positions. Imports nothing of ours but the errors."""
