@@ -227,7 +227,7 @@ public final class KafkaPeer {
     }
 
     private static String micros(long[] nanos) {
-        return Arrays.toString(Arrays.stream(nanos).mapToDouble(value -> value / 1000 / 1.0).toArray());
+        return Arrays.toString(Arrays.stream(nanos).mapToDouble(value -> value / 1000.0).toArray());
     }
 
     /** Takes one message off the consumer and says when it came. */

@@ -19,6 +19,8 @@
     │   ├── DiskFull            no room; nothing was acknowledged, nothing is damaged
     │   ├── StorageError        any other refusal of the file system
     │   ├── PositionAhead       a position behind the log's end
+    │   ├── PositionBehind      a commit that would take a checkpoint back
+    │   ├── SubscriptionLocked  another process uses the subscription
     │   └── ChangesLost         retention removed what this subscription had not read
     ├── FilterError             a user function raised
     ├── Unavailable             too few replicas acknowledged
@@ -148,6 +150,15 @@ class PositionAhead(LogError):
     hint = (
         "The position lies behind the log's end: it belongs to another log, or the log was restored from an older copy."
     )
+
+
+class PositionBehind(LogError):
+    retry = Retry.NEVER
+    hint = "A checkpoint never goes back. To read again, open a subscription with another name and a start position."
+
+
+class SubscriptionLocked(LogError):
+    hint = "One process at a time may use a subscription: stop the other one, or take another name."
 
 
 class ChangesLost(LogError):

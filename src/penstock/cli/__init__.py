@@ -1,1 +1,1 @@
-"""TBD."""
+"""The command line: `penstock …`. The only layer that prints."""

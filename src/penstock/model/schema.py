@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -86,6 +86,10 @@ class TableSchema:
         for column in self.key:
             if column.type.multi_cell:
                 raise InvalidSchema("a key column must be frozen", table=self.table, column=column.name)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What was derived from the fields is kept in the object, and is neither copied nor pickled with it.
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @cached_property
     def partition(self) -> tuple[Column, ...]:

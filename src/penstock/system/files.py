@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+from collections.abc import Sequence
 from typing import Protocol
 
 
@@ -21,6 +22,10 @@ class File(Protocol):
 
     def pwrite(self, data: bytes | memoryview, offset: int) -> None:
         """Write all of `data`, or raise; after an error any part of it may have been written."""
+        ...
+
+    def pwritev(self, parts: Sequence[bytes | memoryview], offset: int) -> None:
+        """`pwrite` of the parts one after another, without joining them first."""
         ...
 
     def truncate(self, size: int) -> None: ...
@@ -84,6 +89,11 @@ class OsFile:
         done = os.pwrite(self._fd, data, offset)
         while done < len(data):
             done += os.pwrite(self._fd, memoryview(data)[done:], offset + done)
+
+    def pwritev(self, parts: Sequence[bytes | memoryview], offset: int) -> None:
+        done = os.pwritev(self._fd, parts, offset)
+        if done < sum(map(len, parts)):
+            self.pwrite(memoryview(b"".join(parts))[done:], offset + done)
 
     def truncate(self, size: int) -> None:
         os.ftruncate(self._fd, size)

@@ -1,0 +1,85 @@
+# Every task of the project. `make` alone lists them.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+# The interpreter that makes the environment; give another with `make PYTHON=python3.12 …`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+# What goes into `make test`: all of tests/ unless TESTS says otherwise; WORKERS is the number of processes.
+TESTS ?= tests
+WORKERS ?= auto
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# The editable package has its kernels beside their source; nothing may be written into a read-only cache elsewhere.
+export PYTHONUNBUFFERED := 1
+
+.PHONY: help
+help: ## List the targets
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+$(STAMP): requirements.lock pyproject.toml setup.py $(wildcard src/penstock/*/_*.py)
+	@scripts/check-python $(PYTHON)
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --require-hashes --requirement requirements.lock
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+.PHONY: install
+install: $(STAMP) ## Create .venv from the lock file and install penstock into it
+
+.PHONY: run
+run: install java ## Install, then run the demo: a small cluster, its change logs, a live view
+	@$(BIN)/penstock demo
+
+.PHONY: test
+test: install ## Run every test (TESTS=path picks some, WORKERS=n sets the processes)
+	@scripts/prepare-tests
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) $(TESTS)
+
+.PHONY: check
+check: install ## Lint, format check, strict types, layers, house rules
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/python -m pytest --quiet tests/unit/test_tidy.py
+
+.PHONY: format
+format: install ## Format the code and fix what the linter can fix
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+.PHONY: bench
+bench: install ## Measure speed against the peers, in one run (Kafka's needs Java 17 and Maven)
+	@scripts/check-java
+	$(BIN)/python -m bench
+
+.PHONY: fuzz
+fuzz: install ## Feed the decoders with mutated input, longer than `make test` does
+	$(BIN)/python -m pytest -p no:xdist --timeout 0 tests/property -k fuzz
+
+.PHONY: docs
+docs: install ## Make the generated pages and build the documentation into site/
+	$(BIN)/python scripts/settings_page.py --write
+	$(BIN)/zensical build --clean
+
+.PHONY: java
+java: ## Say whether Java 17 is here (only the benchmarks need it so far)
+	@scripts/check-java --note
+
+.PHONY: lock
+lock: ## Resolve the dependencies again and write requirements.lock
+	@scripts/lock $(PYTHON)
+
+.PHONY: clean
+clean: ## Remove everything that was made: .venv, builds, caches, documentation
+	rm -rf $(VENV) build dist site .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .cache
+	find src -name '*.so' -delete
+	find src -name '*.c' -delete
+	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
+	rm -rf src/*.egg-info

@@ -1,0 +1,1 @@
+"""Benchmarks: every figure is a ratio against a peer or a physical limit that is measured in the same run."""

@@ -1,0 +1,409 @@
+"""Durable append: how near the log comes to what the disk can do, and how far ahead of Kafka it is.
+
+Three questions. What share of the raw `pwrite` + `fdatasync` rate is left at 256 KiB batches? How much longer than a
+raw sync does one acknowledgement take? How many 1 KB records per second do 64 appenders get, each waiting for its own
+acknowledgement, beside a Kafka broker with `acks=all` and `flush.messages=1` on the same disk? Raw files and the log
+are both appended to without preallocation. All that was acknowledged is read back and compared before a figure counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import shutil
+import statistics
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+from bench.harness import (
+    PAIRS_MIN,
+    Run,
+    Sample,
+    Target,
+    cpu_s,
+    interleave,
+    options,
+    percentile,
+    quotients,
+    say,
+)
+from bench.kafka_broker import Broker
+from bench.workload import ROW_BYTES, SCHEMA, Batches, Ledger
+from penstock.log.reader import LogReader
+from penstock.log.table_log import TableLog, Ticket
+from penstock.model.batch import ChangeBatch
+from penstock.model.position import Position
+
+APPENDERS = 64
+LARGE = 256 << 10
+# A slice lasts no longer than this, because the disk's own speed moves from second to second.
+SLICE_S_MAX = 0.2
+
+
+class RawFile:
+    """The limit: the same bytes, `pwrite` and `fdatasync`, nothing else."""
+
+    def __init__(self, path: Path) -> None:
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        self._end = 0
+
+    def append(self, data: bytes | memoryview) -> None:
+        done = os.pwrite(self._fd, data, self._end)
+        if done != len(data):
+            raise OSError(f"short write of {done} bytes")
+        os.fdatasync(self._fd)
+        self._end += done
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+class Bench:
+    """One log and one raw file side by side in a directory of their own."""
+
+    def __init__(self, run: Run, directory: Path) -> None:
+        self.run = run
+        self.directory = directory / f"append-{uuid.uuid4().hex[:8]}"
+        self.directory.mkdir(parents=True)
+
+    def new_log(self) -> tuple[TableLog, Path]:
+        path = self.directory / f"log-{uuid.uuid4().hex[:8]}"
+        return TableLog.open(str(path), SCHEMA), path
+
+    def verify(self, path: Path, ledger: Ledger, what: str) -> None:
+        reader = LogReader(str(path))
+        try:
+            ledger.verify(reader.read())
+        finally:
+            reader.close()
+        self.run.check(f"{what}: {ledger.changes} changes read back equal, each at its position", True)
+
+    def close(self) -> None:
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+def rate(bench: Bench, *, pairs: int, slice_batches: int) -> None:
+    """MB/s at 256 KiB batches: one appender that waits, and one that keeps two batches under way."""
+    shapes: list[tuple[str, Slice]] = [("one at a time", _waiting), ("two under way", _two_under_way)]
+    for shape, slice_of in shapes:
+        name = f"append 256 KiB, {shape} ÷ raw fdatasync, MB/s"
+        log, path = bench.new_log()
+        raw = RawFile(bench.directory / "raw")
+        batches, ledger = Batches(LARGE), Ledger()
+
+        ours = partial(_our_large, log, slice_of, batches, slice_batches, ledger)
+        theirs = partial(_raw_large, raw, batches, slice_batches)
+        ours()
+        theirs()
+        a, b = interleave(ours, theirs, pairs)
+        log.close()
+        raw.close()
+        bench.verify(path, ledger, name)
+        longest = max(sample.wall_s for sample in a + b)
+        bench.run.ratio(
+            name,
+            quotients([s.rate for s in a], [s.rate for s in b]),
+            Target(at_least=0.90),
+            ours=statistics.median(s.rate for s in a) / 1e6,
+            peer=statistics.median(s.rate for s in b) / 1e6,
+            unit="MB/s",
+            note=f"longest slice {longest * 1000:.0f} ms; CPU {_cpu_ms_per_mb(a):.2f} vs {_cpu_ms_per_mb(b):.2f} ms/MB",
+        )
+
+
+Slice = Callable[[TableLog, Sequence[ChangeBatch]], list[Position]]
+
+
+def _waiting(log: TableLog, batches: Sequence[ChangeBatch]) -> list[Position]:
+    return [log.append(batch) for batch in batches]
+
+
+def _two_under_way(log: TableLog, batches: Sequence[ChangeBatch]) -> list[Position]:
+    positions: list[Position] = []
+    before: Ticket | None = None
+    for batch in batches:
+        ticket = log.submit(batch)
+        if before is not None:
+            positions.append(before.wait())
+        before = ticket
+    if before is not None:
+        positions.append(before.wait())
+    return positions
+
+
+def _our_large(log: TableLog, slice_of: Slice, source: Batches, count: int, ledger: Ledger) -> Sample:
+    batches = source.take(count)
+    cpu, begin = cpu_s(), time.perf_counter()
+    positions = slice_of(log, batches)
+    wall, used = time.perf_counter() - begin, cpu_s() - cpu
+    for batch, position in zip(batches, positions, strict=True):
+        ledger.add(batch, position)
+    return Sample(sum(len(batch.rows) for batch in batches), wall, used)
+
+
+def _raw_large(raw: RawFile, source: Batches, count: int) -> Sample:
+    batches = source.take(count)
+    cpu, begin = cpu_s(), time.perf_counter()
+    for batch in batches:
+        raw.append(batch.rows)
+    wall, used = time.perf_counter() - begin, cpu_s() - cpu
+    return Sample(sum(len(batch.rows) for batch in batches), wall, used)
+
+
+def _cpu_ms_per_mb(samples: Sequence[Sample]) -> float:
+    return sum(s.cpu_s for s in samples) * 1000 / (sum(s.amount for s in samples) / 1e6)
+
+
+def latency(bench: Bench, *, size: int, rounds: int, samples: int) -> None:
+    """One append after another, ours and raw in turn; percentiles of each round, then the ratios of the rounds."""
+    log, path = bench.new_log()
+    raw = RawFile(bench.directory / "raw")
+    batches, ledger = Batches(size), Ledger()
+    for warm in batches.take(10):
+        ledger.add(warm, log.append(warm))
+        raw.append(warm.rows)
+    ratios: dict[str, list[float]] = {"p50": [], "p99": []}
+    all_ours: list[float] = []
+    all_raw: list[float] = []
+    for _ in range(rounds):
+        ours: list[float] = []
+        theirs: list[float] = []
+        for index, batch in enumerate(batches.take(samples)):
+            # Each goes first every other time, so that neither always meets the other's traces in the journal.
+            if index % 2:
+                theirs.append(_raw_us(raw, batch))
+                ours.append(_append_us(log, batch, ledger))
+            else:
+                ours.append(_append_us(log, batch, ledger))
+                theirs.append(_raw_us(raw, batch))
+        for name, share in (("p50", 0.5), ("p99", 0.99)):
+            ratios[name].append(percentile(ours, share) / percentile(theirs, share))
+        all_ours += ours
+        all_raw += theirs
+    log.close()
+    raw.close()
+    label = f"{size >> 10} KiB"
+    bench.verify(path, ledger, f"append latency {label}")
+    for name, share, limit in (("p50", 0.5, 1.25), ("p99", 0.99, 1.5)):
+        bench.run.ratio(
+            f"acknowledgement {name}, {label} ÷ raw fdatasync",
+            ratios[name],
+            Target(at_most=limit),
+            ours=percentile(all_ours, share),
+            peer=percentile(all_raw, share),
+            unit="µs",
+            note=f"{rounds} rounds of {samples}",
+        )
+
+
+def _append_us(log: TableLog, batch: ChangeBatch, ledger: Ledger) -> float:
+    begin = time.perf_counter_ns()
+    position = log.append(batch)
+    elapsed = (time.perf_counter_ns() - begin) / 1000
+    ledger.add(batch, position)
+    return elapsed
+
+
+def _raw_us(raw: RawFile, batch: ChangeBatch) -> float:
+    begin = time.perf_counter_ns()
+    raw.append(batch.rows)
+    return (time.perf_counter_ns() - begin) / 1000
+
+
+def threads_slice(log: TableLog, batches: Sequence[ChangeBatch]) -> tuple[list[Position], list[float], float]:
+    """64 threads that call `append`."""
+    positions: list[Position | None] = [None] * len(batches)
+    latencies = [0.0] * len(batches)
+    gate = threading.Barrier(APPENDERS + 1)
+
+    def appender(first: int) -> None:
+        gate.wait()
+        for index in range(first, len(batches), APPENDERS):
+            begin = time.perf_counter_ns()
+            positions[index] = log.append(batches[index])
+            latencies[index] = (time.perf_counter_ns() - begin) / 1000
+
+    threads = [threading.Thread(target=appender, args=(first,)) for first in range(APPENDERS)]
+    for thread in threads:
+        thread.start()
+    gate.wait()
+    begin = time.perf_counter()
+    for thread in threads:
+        thread.join()
+    return _all(positions), latencies, time.perf_counter() - begin
+
+
+def tickets_slice(log: TableLog, batches: Sequence[ChangeBatch]) -> tuple[list[Position], list[float], float]:
+    """64 appenders as callbacks: each submits its next record when the last one was acknowledged."""
+    positions: list[Position | None] = [None] * len(batches)
+    latencies = [0.0] * len(batches)
+    done = threading.Event()
+    left = len(batches)
+
+    def submit(index: int) -> None:
+        begin = time.perf_counter_ns()
+
+        def acknowledged(ticket: Ticket) -> None:
+            nonlocal left
+            latencies[index] = (time.perf_counter_ns() - begin) / 1000
+            positions[index] = ticket.wait()
+            left -= 1
+            if index + APPENDERS < len(batches):
+                submit(index + APPENDERS)
+            elif left == 0:
+                done.set()
+
+        log.submit(batches[index]).on_done(acknowledged)
+
+    begin = time.perf_counter()
+    for first in range(min(APPENDERS, len(batches))):
+        submit(first)
+    done.wait()
+    return _all(positions), latencies, time.perf_counter() - begin
+
+
+def tasks_slice(log: TableLog, batches: Sequence[ChangeBatch]) -> tuple[list[Position], list[float], float]:
+    """64 asyncio tasks, each awaiting its acknowledgement."""
+    positions: list[Position | None] = [None] * len(batches)
+    latencies = [0.0] * len(batches)
+
+    async def appender(first: int) -> None:
+        loop = asyncio.get_running_loop()
+        for index in range(first, len(batches), APPENDERS):
+            begin = time.perf_counter_ns()
+            future: asyncio.Future[Position] = loop.create_future()
+            ticket = log.submit(batches[index])
+            ticket.on_done(lambda done, future=future: loop.call_soon_threadsafe(future.set_result, done.wait()))
+            positions[index] = await future
+            latencies[index] = (time.perf_counter_ns() - begin) / 1000
+
+    async def everyone() -> float:
+        begin = time.perf_counter()
+        async with asyncio.TaskGroup() as group:
+            for first in range(APPENDERS):
+                group.create_task(appender(first))
+        return time.perf_counter() - begin
+
+    wall = asyncio.run(everyone())
+    return _all(positions), latencies, wall
+
+
+def _all(positions: Sequence[Position | None]) -> list[Position]:
+    return [position for position in positions if position is not None]
+
+
+SHAPES = {"threads": threads_slice, "asyncio tasks": tasks_slice, "callbacks": tickets_slice}
+
+
+def against_kafka(bench: Bench, broker: Broker, *, pairs: int, records: int) -> None:
+    """Records per second of 64 appenders. Kafka is judged by the better of its settings, ours by each shape."""
+    topic = broker.topic()
+    # A log of its own for each shape: one that was ever submitted to keeps a committing thread.
+    logs = {name: bench.new_log() for name in SHAPES}
+    ledgers = {name: Ledger() for name in SHAPES}
+    batches = Batches(ROW_BYTES)
+    kafka: dict[int, list[Sample]] = {0: [], 5: []}
+    ours: dict[str, list[Sample]] = {name: [] for name in SHAPES}
+    for warm in range(3):
+        say(f"warming the broker, {warm + 1} of 3 …")
+        for linger in kafka:
+            _kafka_slice(broker, topic, records, linger)
+    for index in range(pairs):
+        order: list[str | int] = [*ours, *kafka]
+        for side in reversed(order) if index % 2 else order:
+            if isinstance(side, int):
+                kafka[side].append(_kafka_slice(broker, topic, records, side))
+            else:
+                ours[side].append(_our_slice(logs[side][0], side, batches.take(records), ledgers[side]))
+    pipelined = [broker.pipeline(topic, size=ROW_BYTES, records=records) for _ in range(PAIRS_MIN)]
+    bench.run.check("Kafka: the topic holds every record", broker.complete(topic))
+    for name, (log, path) in logs.items():
+        log.close()
+        bench.verify(path, ledgers[name], f"64 appenders ({name})")
+    best = max(kafka, key=lambda linger: statistics.median(s.rate for s in kafka[linger]))
+    _report_kafka(bench.run, kafka, ours, best)
+    bench.run.value(
+        "Kafka: producer that never waits (pipelined)",
+        [answer["records"] / answer["wall_s"] for answer in pipelined],
+        "rec/s",
+        note="one producer, acks=all, flush.messages=1, linger 5 ms; for information",
+    )
+
+
+def _report_kafka(run: Run, kafka: dict[int, list[Sample]], ours: dict[str, list[Sample]], best: int) -> None:
+    peer = kafka[best]
+    fastest = max(ours, key=lambda name: statistics.median(s.rate for s in ours[name]))
+    for name, samples in ours.items():
+        run.ratio(
+            f"64 appenders × 1 KB ({name}) ÷ Kafka, rec/s",
+            quotients([s.rate for s in samples], [s.rate for s in peer]),
+            Target(at_least=5) if name == fastest else None,
+            ours=statistics.median(s.rate for s in samples),
+            peer=statistics.median(s.rate for s in peer),
+            unit="rec/s",
+            note=f"Kafka linger {best} ms; CPU {_cpu_us(samples):.0f} vs {_cpu_us(peer):.0f} µs/record",
+        )
+        run.ratio(
+            f"64 appenders × 1 KB ({name}) ÷ Kafka, ack p99",
+            quotients(_p99(samples), _p99(peer)),
+            Target(at_most=0.3) if name == fastest else None,
+            ours=statistics.median(_p99(samples)),
+            peer=statistics.median(_p99(peer)),
+            unit="µs",
+        )
+    for linger, samples in kafka.items():
+        run.value(f"Kafka: 64 appenders, linger {linger} ms", [s.rate for s in samples], "rec/s")
+
+
+def _p99(samples: Sequence[Sample]) -> list[float]:
+    return [percentile(sample.latencies_us, 0.99) for sample in samples]
+
+
+def _kafka_slice(broker: Broker, topic: str, records: int, linger_ms: int) -> Sample:
+    cpu = broker.cpu_s()
+    answer = broker.append(topic, appenders=APPENDERS, size=ROW_BYTES, records=records, linger_ms=linger_ms)
+    return Sample(records, answer["wall_s"], broker.cpu_s() - cpu, tuple(answer["ack_us"]))
+
+
+def _our_slice(log: TableLog, shape: str, batches: Sequence[ChangeBatch], ledger: Ledger) -> Sample:
+    cpu = cpu_s()
+    positions, latencies, wall = SHAPES[shape](log, batches)
+    used = cpu_s() - cpu
+    for batch, position in zip(batches, positions, strict=True):
+        ledger.add(batch, position)
+    return Sample(len(batches), wall, used, tuple(latencies))
+
+
+def _cpu_us(samples: Sequence[Sample]) -> float:
+    return sum(s.cpu_s for s in samples) * 1e6 / sum(s.amount for s in samples)
+
+
+def measure(run: Run, chosen: argparse.Namespace) -> None:
+    quick = chosen.quick
+    bench = Bench(run, Path(chosen.directory))
+    try:
+        rate(bench, pairs=PAIRS_MIN if quick else 21, slice_batches=4 if quick else 8)
+        latency(bench, size=ROW_BYTES, rounds=PAIRS_MIN, samples=50 if quick else 1000)
+        latency(bench, size=LARGE, rounds=PAIRS_MIN, samples=10 if quick else 100)
+        if not chosen.no_kafka:
+            with Broker(Path(chosen.directory)) as broker:
+                against_kafka(bench, broker, pairs=PAIRS_MIN, records=640 if quick else 6400)
+    finally:
+        bench.close()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    chosen = options("append", "durable append against the raw disk and Kafka", arguments)
+    run = Run("append", chosen.quick)
+    measure(run, chosen)
+    return run.finish(chosen)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

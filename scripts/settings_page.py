@@ -1,0 +1,90 @@
+"""Makes docs/reference/settings.md from the settings model, so that the page cannot drift from the code.
+
+`python scripts/settings_page.py` prints the page, `--write` writes it. A unit test compares the two.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+from enum import Enum
+from pathlib import Path
+from typing import Any, Union, get_args, get_origin
+
+from pydantic.fields import FieldInfo
+
+from penstock.settings import Section, Settings
+
+PAGE = Path(__file__).parent.parent / "docs" / "reference" / "settings.md"
+_HEAD = """# Settings
+
+<!-- Made by scripts/settings_page.py from src/penstock/settings.py; `make docs` writes it. -->
+
+Settings come from a TOML file and from environment variables; a variable wins over the file. `codec` of section `log`
+is
+
+```toml
+[log]
+codec = "zstandard"
+```
+
+in the file, and `PENSTOCK_LOG__CODEC=zstandard` in the environment. A variable that is empty counts as not set. An
+unknown name is refused, with the file or variable it stands in and the nearest name that exists:
+
+```
+penstock: unknown setting log.codek; did you mean log.codec? (file penstock.toml)
+```
+"""
+_FUNCTIONS = """
+```toml
+[functions]
+big = "shop_filters:is_big_order"
+```
+
+lets a filter say `WHERE big(total) = true`. The module is imported from where Python finds it; a statement can never
+name one. From the environment, the name is taken in lower case: `PENSTOCK_FUNCTIONS__BIG=shop_filters:is_big_order`.
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    parts = [_HEAD]
+    for name, field in Settings.model_fields.items():
+        group = field.annotation
+        parts.append(f"\n## `{name}`\n\n{field.description}\n")
+        if isinstance(group, type) and issubclass(group, Section):
+            parts.append("\n| setting | type | default | meaning |\n| --- | --- | --- | --- |\n")
+            parts += [_row(key, member) for key, member in group.model_fields.items()]
+        else:
+            parts.append(_FUNCTIONS)
+    return "".join(parts)
+
+
+def _row(name: str, field: FieldInfo) -> str:
+    assert field.description, f"setting {name} has no description"
+    limits = [f"≥ {m.ge}" for m in field.metadata if hasattr(m, "ge")]
+    limits += [f"> {m.gt}" for m in field.metadata if hasattr(m, "gt")]
+    limits += [f"≤ {m.le}" for m in field.metadata if hasattr(m, "le")]
+    kind = ", ".join([_kind(field.annotation), *limits])
+    return f"| `{name}` | {kind} | {_value(field.default)} | {' '.join(field.description.split())} |\n"
+
+
+def _kind(annotation: Any) -> str:
+    if get_origin(annotation) in (Union, types.UnionType):
+        return " or ".join(_kind(part) for part in get_args(annotation) if part is not type(None))
+    if isinstance(annotation, type) and issubclass(annotation, Enum):
+        return " · ".join(f"`{member.value}`" for member in annotation)
+    return {int: "whole number", str: "text", bool: "true or false", Path: "path", float: "number"}[annotation]
+
+
+def _value(default: object) -> str:
+    if default is None:
+        return "none"
+    return f"`{default.value}`" if isinstance(default, Enum) else f"`{default}`"
+
+
+if __name__ == "__main__":
+    if "--write" in sys.argv[1:]:
+        PAGE.write_text(page(), encoding="utf-8")
+    else:
+        sys.stdout.write(page())

@@ -1,0 +1,49 @@
+"""The `penstock` command: its command groups, and how it ends.
+
+Exit codes: 0 done, 1 an error that was explained in one line, 2 wrong usage, 130 ended by Ctrl-C. An error that
+Penstock raises on purpose never shows a traceback; a mistake in Penstock does.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+import typer
+
+from penstock.cli import demo, log, output, version
+from penstock.errors import PenstockError
+from penstock.telemetry import set_up_logging
+
+INTERRUPTED = 130
+
+app = typer.Typer(
+    name="penstock",
+    help="Change data capture: durable change logs per table, and their readers.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.add_typer(log.app, name="log")
+app.command("demo")(demo.demo)
+app.command("version")(version.version)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    set_up_logging(os.environ.get("PENSTOCK_LOG_LEVEL", "warning"))
+    try:
+        app(args=None if arguments is None else list(arguments), prog_name="penstock")
+    except PenstockError as error:
+        output.report(error)
+        return 1
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has had enough. The interpreter must not complain about it at exit either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 1
+    return 0

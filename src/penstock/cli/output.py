@@ -1,0 +1,140 @@
+"""Output: text for people, JSON for programs, the same facts in both.
+
+Data goes to standard output and everything else to standard error. Streams print one line per fact and flush it at
+once, so that `| head`, `| grep` and `| jq` work while changes still come. Text has colours on a terminal only, and none
+when NO_COLOR is set.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import re
+import select
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from penstock.errors import InvalidInput, PenstockError
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, one object per line.")]
+
+_AGO = re.compile(r"(\d+(?:\.\d+)?)\s*(us|ms|s|m|h|d)", re.ASCII)
+_AGO_US = {"us": 1, "ms": 1000, "s": 10**6, "m": 60 * 10**6, "h": 3600 * 10**6, "d": 86400 * 10**6}
+_SIZE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+# Control characters in names or values must not reach the terminal, where they could redraw it.
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+
+
+def line(text: str) -> None:
+    """Print one line of data and flush it."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def emit(record: Mapping[str, Any]) -> None:
+    """Print one JSON object as one line."""
+    line(json.dumps(record, ensure_ascii=False, separators=(",", ":")))
+
+
+def table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Print aligned columns. Numbers stand right; nothing is cut, so the text can be piped on."""
+    cells = [[plain(str(cell)) for cell in row] for row in rows]
+    right = [all(_is_number(row[i]) for row in cells) and bool(cells) for i in range(len(headers))]
+    widths = [max(len(header), *(len(row[i]) for row in cells), 0) for i, header in enumerate(headers)]
+    for number, row in enumerate([list(headers), *cells]):
+        parts = [text.rjust(w) if r else text.ljust(w) for text, w, r in zip(row, widths, right, strict=True)]
+        text = "  ".join(parts).rstrip()
+        line(_bold(text) if number == 0 else text)
+
+
+def pairs(facts: Mapping[str, object]) -> None:
+    """Print names and values, one pair per line."""
+    width = max(map(len, facts), default=0)
+    for name, value in facts.items():
+        line(f"{name.ljust(width)}  {plain(str(value))}")
+
+
+def note(text: str) -> None:
+    """Tell the person something that is no data."""
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()
+
+
+def report(error: PenstockError) -> None:
+    """An error as one line, and what to do about it as another."""
+    colour = sys.stderr.isatty() and "NO_COLOR" not in os.environ
+    mark = "\x1b[31mpenstock:\x1b[0m" if colour else "penstock:"
+    # Statement errors draw a caret under the place, so their line breaks stay.
+    text = "\n".join(plain(part) for part in str(error).splitlines())
+    note(f"{mark} {text}")
+    if error.hint:
+        note(f"  hint: {error.hint}")
+
+
+def progress_console() -> Console:
+    """Where progress bars are drawn: standard error, so that they never mix with data."""
+    return Console(stderr=True)
+
+
+def plain(text: str) -> str:
+    """Text without control characters."""
+    return _CONTROL.sub(lambda match: f"\\x{ord(match.group()):02x}", text)
+
+
+def size(count: int) -> str:
+    """A number of bytes for people."""
+    value = float(count)
+    for unit in _SIZE_UNITS:
+        if value < 1024 or unit == _SIZE_UNITS[-1]:
+            break
+        value /= 1024
+    return f"{count} B" if unit == "B" else f"{value:.1f} {unit}"
+
+
+def instant(time_us: int | None) -> str:
+    """Microseconds since 1970 as ISO 8601 in UTC; times that the calendar does not reach stay numbers."""
+    if time_us is None:
+        return "-"
+    try:
+        return (EPOCH + datetime.timedelta(microseconds=time_us)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    except OverflowError:
+        return f"{time_us}us"
+
+
+def parse_instant(text: str, now_us: int) -> int:
+    """Microseconds since 1970 of `2026-11-15T10:00:00Z`, or of `10m`, which means ten minutes ago."""
+    ago = _AGO.fullmatch(text.strip())
+    if ago is not None:
+        return now_us - int(float(ago.group(1)) * _AGO_US[ago.group(2)])
+    try:
+        moment = datetime.datetime.fromisoformat(text.strip())
+    except ValueError as error:
+        raise InvalidInput(f"not a time: {text[:60]!r}; use 2026-11-15T10:00:00Z, or 10m (ten minutes ago)") from error
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=datetime.UTC)
+    return (moment - EPOCH) // datetime.timedelta(microseconds=1)
+
+
+def reader_is_gone() -> bool:
+    """Whether whoever reads our standard output has closed it: a silent `tail -f | head` must still end."""
+    try:
+        poll = select.poll()
+        poll.register(sys.stdout.fileno(), 0)
+        return any(event & (select.POLLERR | select.POLLNVAL) for _, event in poll.poll(0))
+    except (OSError, ValueError):
+        # Standard output is no real file, as under a test runner.
+        return False
+
+
+def _is_number(text: str) -> bool:
+    return bool(re.fullmatch(r"-?[\d.,]+( ?([KMGT]i)?B|%|/s| ms)?|-", text))
+
+
+def _bold(text: str) -> str:
+    return f"\x1b[1m{text}\x1b[0m" if sys.stdout.isatty() and "NO_COLOR" not in os.environ else text

@@ -1,0 +1,180 @@
+"""The active segment: the file that is being written, its index, and the running figures of the log.
+
+It knows how one block gets onto the disk and into the index, not who wants it there: waiting, grouping and what an
+error means are `table_log`'s affair. After any exception from `write` the file still ends where it ended before, as soon
+as `restore` has succeeded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from penstock.log import block, segment
+from penstock.log.index import NO_TIME, Entry, Index, Mark, Marks, domain_digest
+from penstock.log.names import DATA, INDEX, TRANSACTIONS, file_name
+from penstock.log.segment import Heading
+from penstock.model.batch import ChangeBatch
+from penstock.model.position import START, Position
+from penstock.settings import LogSettings
+from penstock.system.files import File, Files
+
+# The index is written (not synced) after this much data, so that a search has little to read beyond it.
+_FLUSH_BYTES = 64 << 10
+
+
+@dataclass(slots=True)
+class Figures:
+    """What runs through the whole log: how many changes, the last of them, and the maxima that searches go by."""
+
+    rows: int = 0
+    last: Position = START
+    when_max: int = NO_TIME
+    sequences: dict[int, int] = field(default_factory=dict)
+
+    def note_time(self, when: int | None) -> None:
+        if when is not None and when > self.when_max:
+            self.when_max = when
+
+
+class ActiveSegment:
+    """One segment open for writing."""
+
+    def __init__(
+        self,
+        files: Files,
+        directory: str,
+        heading: Heading,
+        file: File,
+        index: Index,
+        figures: Figures,
+        *,
+        end: int,
+        entries: int = 0,
+        marks: int = 0,
+    ) -> None:
+        self.heading = heading
+        self.figures = figures
+        self.end = end
+        self.path = f"{directory}/{file_name(heading.schema.table, heading.number, DATA)}"
+        self._files = files
+        self._directory = directory
+        self._file = file
+        self._index = index
+        self._entries = entries
+        self._pending: list[Entry] = []
+        self._flushed = self._index_synced = self._data_synced = end
+        self._marks: Marks | None = None
+        self._mark_count = marks
+        self._risen: dict[int, int] = {}
+        self._overhang = False
+
+    @classmethod
+    def create(cls, files: Files, directory: str, heading: Heading, figures: Figures) -> ActiveSegment:
+        """Begin a new file. Index and data get their names with one directory sync."""
+        table = heading.schema.table
+        heading = replace(
+            heading,
+            rows_before=figures.rows,
+            last=figures.last,
+            when_max=figures.when_max,
+            sequences=dict(figures.sequences),
+        )
+        opened = files.open(f"{directory}/{file_name(table, heading.number, INDEX)}", write=True, create=True)
+        try:
+            index = Index(opened, heading.number, heading.sync)
+            index.reset()
+            path = f"{directory}/{file_name(table, heading.number, DATA)}"
+            file, heading = segment.create(files, path, directory, heading)
+        except BaseException:
+            opened.close()
+            raise
+        return cls(files, directory, heading, file, index, figures, end=heading.size)
+
+    def write(self, batches: Sequence[ChangeBatch], epoch: int, settings: LogSettings, *, sync: bool) -> int:
+        """Put one block at the end of the file and return its offset; durable when `sync`.
+
+        Nothing counts as written until this returns.
+        """
+        count = sum(batch.count for batch in batches)
+        draft = block.build([batch.rows for batch in batches], count, epoch, settings.codec, self.heading.sync)
+        offset = self.end
+        self._overhang = True
+        self._file.pwritev(draft.parts, offset)
+        if sync:
+            self._file.sync()
+        self._overhang = False
+        figures = self.figures
+        for batch in batches:
+            figures.note_time(batch.when_max)
+            self._note_transactions(batch)
+        entry = Entry(offset, draft.length, count, figures.rows, figures.when_max, epoch, draft.crc)
+        self._pending.append(entry)
+        figures.rows += count
+        figures.last = Position(self.heading.number, offset, count - 1)
+        self.end = offset + draft.length
+        if sync:
+            self._data_synced = self.end
+        return offset
+
+    def restore(self) -> None:
+        """After a failed write: cut what it left behind. Free of cost when nothing failed."""
+        if self._overhang:
+            self._file.truncate(self.end)
+            self._overhang = False
+
+    def keep_index(self, settings: LogSettings) -> None:
+        """Write, and now and then sync, the index. Only what is durable gets an entry."""
+        unsynced = self.end - self._index_synced
+        if unsynced >= settings.index_bytes:
+            self.finish()
+        elif self._data_synced == self.end and self.end - self._flushed >= _FLUSH_BYTES:
+            self._flush()
+
+    def finish(self) -> None:
+        """Make data and index durable up to the end."""
+        if self._data_synced != self.end:
+            self._file.sync()
+            self._data_synced = self.end
+        self._flush()
+        if self._index_synced != self.end:
+            self._index.sync()
+            if self._marks is not None:
+                self._marks.sync()
+            self._index_synced = self.end
+
+    def close(self) -> None:
+        self._file.close()
+        self._index.close()
+        if self._marks is not None:
+            self._marks.close()
+
+    def _note_transactions(self, batch: ChangeBatch) -> None:
+        for mark in batch.transactions:
+            domain = domain_digest(mark.domain)
+            if mark.sequence > self.figures.sequences.get(domain, -1):
+                self.figures.sequences[domain] = self._risen[domain] = mark.sequence
+
+    def _flush(self) -> None:
+        if self._risen:
+            if self._marks is None:
+                self._marks = self._open_marks()
+            risen = [Mark(domain, sequence, self._flushed, self.end) for domain, sequence in self._risen.items()]
+            self._marks.write(self._mark_count, risen)
+            self._mark_count += len(risen)
+            self._risen.clear()
+        if self._pending:
+            self._index.write(self._entries, self._pending)
+            self._entries += len(self._pending)
+            self._pending.clear()
+        self._flushed = self.end
+
+    def _open_marks(self) -> Marks:
+        table, number = self.heading.schema.table, self.heading.number
+        file = self._files.open(
+            f"{self._directory}/{file_name(table, number, TRANSACTIONS)}", write=True, create=True
+        )
+        if self._mark_count == 0:
+            file.truncate(0)
+            self._files.sync_directory(self._directory)
+        return Marks(file, self.heading.sync)

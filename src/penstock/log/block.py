@@ -1,0 +1,140 @@
+"""Blocks: what one commit writes, and how it is known to be whole when it is read.
+
+A block is an Avro container block: count, length, data, sync marker. Avro has no checksum, so the last record of each
+block carries a seal: the writer's epoch and the CRC-32 of everything before it (docs/formats/change-log.md). The seal is
+durable with the data it covers, which is what tells a whole block from a torn one after a crash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from penstock.formats import container
+from penstock.settings import Codec
+from penstock.system.checksum import crc32
+
+SYNC_BYTES = 16
+# Two varints of at most ten bytes stand before the data.
+_HEAD_BYTES = 20
+# A row ends in its seal; null is one zero byte, a seal is branch 1 of the union.
+_NO_SEAL = 0
+_SEALED = b"\x02"
+_CRC_BYTES = 4
+# More parts than this are joined: the kernel takes a limited number in one call.
+_PARTS_MAX = 16
+
+
+class Block(NamedTuple):
+    """One whole block, checked."""
+
+    offset: int
+    end: int
+    count: int
+    rows: bytes
+    epoch: int
+    # Of the data before compression, without the four bytes of the checksum itself.
+    crc: int
+
+
+class TornBlock(Exception):
+    """The bytes at this place are not a whole block. `reason` says why."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class Draft(NamedTuple):
+    """A block ready to be written: its bytes in parts, how many there are, and the checksum of its data."""
+
+    parts: list[bytes | memoryview]
+    length: int
+    crc: int
+
+
+def build(rows: Sequence[bytes | memoryview], count: int, epoch: int, codec: Codec, sync: bytes) -> Draft:
+    """One block that holds the given rows. Without a codec nothing is copied."""
+    last = memoryview(rows[-1])
+    if last[-1] != _NO_SEAL:
+        raise ValueError("rows must end without a seal")
+    seal = _SEALED + container.long_bytes(epoch)
+    data: list[bytes | memoryview] = [*rows[:-1], last[:-1], seal]
+    crc = 0
+    for part in data:
+        crc = crc32(part, crc)
+    data.append(crc.to_bytes(_CRC_BYTES, "big"))
+    if codec is not Codec.NULL:
+        data = [container.compress(codec, b"".join(data))]
+    elif len(data) > _PARTS_MAX:
+        data = [b"".join(data)]
+    size = sum(map(len, data))
+    head = container.long_bytes(count) + container.long_bytes(size)
+    return Draft([head, *data, sync], len(head) + size + SYNC_BYTES, crc)
+
+
+def unseal(rows: bytes | memoryview) -> bytes:
+    """The rows of a block as an encoder wrote them, ready to be appended again."""
+    start, _, _ = _seal_of(rows)
+    return bytes(memoryview(rows)[:start]) + b"\x00"
+
+
+def parse(data: bytes, start: int, base: int, codec: Codec, sync: bytes, limit: int) -> Block | int:
+    """The block at `data[start:]`, where `data` begins at offset `base` of the file.
+
+    When `data` ends too early the answer is how many bytes the block needs. TornBlock when these bytes cannot be one.
+    """
+    count, at = _read_varint(data, start)
+    if at >= 0:
+        size, at = _read_varint(data, at)
+    if at < 0:
+        if len(data) - start >= _HEAD_BYTES:
+            raise TornBlock("the block's head is not a number")
+        return _HEAD_BYTES
+    if not 0 < count <= size <= limit:
+        raise TornBlock("the block's length is out of range")
+    end = at + size + SYNC_BYTES
+    if end > len(data):
+        return end - start
+    if data[end - SYNC_BYTES : end] != sync:
+        raise TornBlock("the sync marker does not match")
+    payload = data[at : at + size]
+    if codec is Codec.NULL:
+        rows = payload
+    else:
+        try:
+            rows = container.decompress(codec, payload, limit)
+        except Exception as error:
+            raise TornBlock("the data does not decompress") from error
+    _, epoch, crc = _seal_of(rows)
+    return Block(base + start, base + end, count, rows, epoch, crc)
+
+
+def _seal_of(rows: bytes | memoryview) -> tuple[int, int, int]:
+    """Where the seal begins, its epoch and its checksum, after that was found right."""
+    body = len(rows) - _CRC_BYTES
+    if body < 3:
+        raise TornBlock("the block is too short for a seal")
+    crc = crc32(memoryview(rows)[:body])
+    if crc != int.from_bytes(rows[body:], "big"):
+        raise TornBlock("the checksum does not match")
+    # The epoch is a varint: only its last byte has the high bit clear, and a 0x02 stands before its first.
+    at = body - 1
+    while at > 0 and rows[at - 1] & 0x80:
+        at -= 1
+    if rows[at - 1] != _SEALED[0]:
+        raise TornBlock("the seal is missing")
+    epoch, _ = _read_varint(bytes(rows[at:body]), 0)
+    return at - 1, epoch, crc
+
+
+def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+    """A zigzag varint and where it ends; -1 as the end when the data stops inside it or it is too long."""
+    value = shift = 0
+    for position in range(at, min(len(data), at + 10)):
+        byte = data[position]
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (value >> 1) ^ -(value & 1), position + 1
+        shift += 7
+    return 0, -1

@@ -1,0 +1,309 @@
+"""Evaluation: a checked predicate as a tree of steps over a batch, each giving true, false or unknown per change.
+
+Truths are Arrow boolean arrays whose nulls mean unknown, combined by Kleene's rules. Comparisons of columns run over
+whole Arrow columns; a step that needs Python (a user function, a kind of number that Arrow cannot hold exactly) looks
+only at the changes whose outcome still depends on it. AND and OR therefore take their cheap parts first.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.formats import avro
+from penstock.log.comparison import comparable, compare
+from penstock.log.vectors import Vectors
+from penstock.model.batch import ChangeBatch
+from penstock.model.change import Change, Set
+from penstock.model.predicate import Call, ColumnRef, Compare, In, IsNull, Literal, Operator, Truth, Value
+from penstock.model.types import Type
+
+_UNKNOWN = pa.scalar(None, pa.bool_())
+_KERNELS = {
+    Operator.EQUAL: "equal",
+    Operator.NOT_EQUAL: "not_equal",
+    Operator.LESS: "less",
+    Operator.LESS_OR_EQUAL: "less_equal",
+    Operator.MORE: "greater",
+    Operator.MORE_OR_EQUAL: "greater_equal",
+}
+
+
+class Untouched(Exception):
+    """The value depends on a column that the change does not touch."""
+
+
+class Raised(Exception):
+    """A user function raised, or returned what cannot be compared."""
+
+    def __init__(self, function: str, error: str) -> None:
+        super().__init__(function, error)
+        self.function = function
+        self.error = error
+
+
+class Rows:
+    """One batch during its evaluation: its columns, its changes as far as Python needs them, and what failed."""
+
+    def __init__(self, batch: ChangeBatch, columns: tuple[str, ...]) -> None:
+        self.batch = batch
+        self.vectors = Vectors(batch, columns)
+        self.count = len(batch)
+        # Which functions raised what, and at which changes.
+        self.raised: Counter[tuple[str, str]] = Counter()
+        self.failed: set[int] = set()
+        self._changes: dict[int, Change] = {}
+
+    def changes(self, wanted: list[int]) -> dict[int, Change]:
+        """The changes at these places as objects; each is decoded once."""
+        missing = [index for index in wanted if index not in self._changes]
+        if missing:
+            keep = [False] * self.count
+            for index in missing:
+                keep[index] = True
+            part = avro.select(self.batch, keep)
+            assert part is not None
+            self._changes.update(zip(missing, avro.decode(part), strict=True))
+        return self._changes
+
+    def fail(self, index: int, error: Raised) -> None:
+        self.failed.add(index)
+        self.raised[error.function, error.error] += 1
+
+
+class Step(Protocol):
+    """A part of the predicate."""
+
+    # Whether Python code runs per change.
+    slow: bool
+
+    def run(self, rows: Rows, need: pa.BooleanArray) -> pa.BooleanArray:
+        """The truth of each change; where `need` is false any answer will do."""
+        ...
+
+
+class AllSteps:
+    """AND."""
+
+    def __init__(self, parts: list[Step]) -> None:
+        self._parts = sorted(parts, key=lambda part: part.slow)
+        self.slow = self._parts[-1].slow
+
+    def run(self, rows: Rows, need: pa.BooleanArray) -> pa.BooleanArray:
+        result = self._parts[0].run(rows, need)
+        for part in self._parts[1:]:
+            open_ = _still_needed(rows, need, pc.fill_null(result, True), part)
+            result = pc.and_kleene(result, part.run(rows, open_))
+        return result
+
+
+class AnyStep:
+    """OR."""
+
+    def __init__(self, parts: list[Step]) -> None:
+        self._parts = sorted(parts, key=lambda part: part.slow)
+        self.slow = self._parts[-1].slow
+
+    def run(self, rows: Rows, need: pa.BooleanArray) -> pa.BooleanArray:
+        result = self._parts[0].run(rows, need)
+        for part in self._parts[1:]:
+            open_ = _still_needed(rows, need, pc.invert(pc.fill_null(result, False)), part)
+            result = pc.or_kleene(result, part.run(rows, open_))
+        return result
+
+
+def _still_needed(rows: Rows, need: pa.BooleanArray, undecided: pa.BooleanArray, part: Step) -> pa.BooleanArray:
+    if not part.slow:
+        return need
+    need = pc.and_(need, undecided)
+    if rows.failed:
+        sound = pa.array([index not in rows.failed for index in range(rows.count)])
+        need = pc.and_(need, sound)
+    return need
+
+
+class Opposite:
+    """NOT."""
+
+    def __init__(self, part: Step) -> None:
+        self._part = part
+        self.slow = part.slow
+
+    def run(self, rows: Rows, need: pa.BooleanArray) -> pa.BooleanArray:
+        return pc.invert(self._part.run(rows, need))
+
+
+class ColumnCompare:
+    """A column compared with a literal or with a column of the same Arrow type."""
+
+    slow = False
+
+    def __init__(self, column: str, operator: Operator, other: str | None, literal: Any) -> None:
+        self._column = column
+        self._kernel = _KERNELS[operator]
+        self._other = other
+        self._literal = literal
+
+    def run(self, rows: Rows, need: pa.BooleanArray) -> pa.BooleanArray:
+        values = rows.vectors.values(self._column)
+        if self._other is not None:
+            return pc.call_function(self._kernel, [values, rows.vectors.values(self._other)])
+        return pc.call_function(self._kernel, [values, rows.vectors.scalar(self._column, self._literal)])
+
+
+class ColumnIn:
+    """A column looked up in a list of literals."""
+
+    slow = False
+
+    def __init__(self, column: str, literals: list[Any]) -> None:
+        self._column = column
+        self._literals = literals
+
+    def run(self, rows: Rows, need: pa.BooleanArray) -> pa.BooleanArray:
+        values = rows.vectors.values(self._column)
+        if pa.types.is_floating(values.type):
+            # The look-up tells 0.0 from -0.0, which are equal.
+            found = [pc.equal(values, rows.vectors.scalar(self._column, literal)) for literal in self._literals]
+            result = found[0]
+            for one in found[1:]:
+                result = pc.or_kleene(result, one)
+            return result
+        choices = pa.array([rows.vectors.scalar(self._column, literal).as_py() for literal in self._literals], values.type)
+        return pc.if_else(pc.is_valid(values), pc.is_in(values, value_set=choices), _UNKNOWN)
+
+
+class ColumnIsNull:
+    """Whether the change sets a column to null, or deletes it."""
+
+    slow = False
+
+    def __init__(self, column: str) -> None:
+        self._column = column
+
+    def run(self, rows: Rows, need: pa.BooleanArray) -> pa.BooleanArray:
+        null = pc.is_null(rows.vectors.values(self._column))
+        return pc.if_else(rows.vectors.touched(self._column), null, _UNKNOWN)
+
+
+class ColumnTruth:
+    """A boolean column."""
+
+    slow = False
+
+    def __init__(self, column: str) -> None:
+        self._column = column
+
+    def run(self, rows: Rows, need: pa.BooleanArray) -> pa.BooleanArray:
+        return rows.vectors.values(self._column)
+
+
+Leaf = Compare | In | IsNull | Truth
+
+
+class PythonLeaf:
+    """A comparison, look-up, null test or boolean that is evaluated change by change."""
+
+    slow = True
+
+    def __init__(self, leaf: Leaf, types: Mapping[str, Type], functions: Mapping[str, Callable[..., Any]]) -> None:
+        self._leaf = leaf
+        self._types = types
+        self._functions = functions
+
+    def run(self, rows: Rows, need: pa.BooleanArray) -> pa.BooleanArray:
+        wanted = [index for index, needed in enumerate(need.to_pylist()) if needed]
+        truths: list[bool | None] = [None] * rows.count
+        if not wanted:
+            return pa.array(truths, pa.bool_())
+        changes = rows.changes(wanted) if self._types else {}
+        for index in wanted:
+            try:
+                truths[index] = self._truth(changes.get(index))
+            except Untouched:
+                pass
+            except Raised as error:
+                rows.fail(index, error)
+        return pa.array(truths, pa.bool_())
+
+    def _truth(self, change: Change | None) -> bool | None:
+        match self._leaf:
+            case Compare(left, operator, right):
+                return self._compared(self._value(left, change), operator, self._value(right, change))
+            case IsNull(value):
+                return self._value(value, change) is None
+            case Truth(value):
+                result = self._value(value, change)
+                if result is None or isinstance(result, bool):
+                    return result
+                raise Raised(self._blamed(), "TypeError")
+            case In(value, choices):
+                return self._found(self._value(value, change), choices, change)
+
+    def _found(self, value: Any, choices: tuple[Value, ...], change: Change | None) -> bool | None:
+        if value is None:
+            return None
+        answer: bool | None = False
+        for choice in choices:
+            try:
+                equal = self._compared(value, Operator.EQUAL, self._value(choice, change))
+            except Untouched:
+                equal = None
+            if equal:
+                return True
+            if equal is None:
+                answer = None
+        return answer
+
+    def _compared(self, left: Any, operator: Operator, right: Any) -> bool | None:
+        if left is None or right is None:
+            return None
+        try:
+            return compare(left, operator, right)
+        # Values of a function's own class may do anything when they are compared.
+        except Exception as error:
+            raise Raised(self._blamed(), type(error).__name__) from error
+
+    def _value(self, value: Value, change: Change | None) -> Any:
+        match value:
+            case Literal(constant):
+                return constant
+            case ColumnRef(name):
+                assert change is not None
+                return comparable(column_value(change, name), self._types[name])
+            case Call(name, arguments):
+                given = [self._argument(argument, change) for argument in arguments]
+                try:
+                    return self._functions[name](*given)
+                # A user function may raise anything; the change is parked, never lost.
+                except Exception as error:
+                    raise Raised(name, type(error).__name__) from error
+
+    def _argument(self, value: Value, change: Change | None) -> Any:
+        """As `_value`, but columns as they are, not in the form for comparisons."""
+        if isinstance(value, ColumnRef):
+            assert change is not None
+            return column_value(change, value.name)
+        return self._value(value, change)
+
+    def _blamed(self) -> str:
+        """The function that gave a value which cannot be used."""
+        values = (getattr(self._leaf, "value", None), getattr(self._leaf, "left", None), getattr(self._leaf, "right", None))
+        return next((value.function for value in values if isinstance(value, Call)), "")
+
+
+def column_value(change: Change, name: str) -> Any:
+    """What the change says of a column: its value, None for null or deleted. Raises Untouched."""
+    if name in change.key:
+        value = change.key[name]
+        if value is None:
+            raise Untouched
+        return value
+    cell = change.cells.get(name)
+    if cell is None:
+        raise Untouched
+    return cell.value if isinstance(cell, Set) else None

@@ -1,0 +1,252 @@
+"""Following a log: who waits at its end gets each change as soon as it is durable.
+
+A `Follower` has one thread. It sleeps until the writer, in this process or another, publishes a new watermark; then it
+reads the new blocks once, from the page cache, and hands the same batch to every listener. A `Tail` is a listener with
+a bounded queue: when its owner is slow the queue is dropped, and the tail reads the files until it has caught up. So a
+slow reader costs nobody anything, memory is bounded, and nothing is missed or given twice.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import Self
+
+import structlog
+
+from penstock.errors import LogClosed, PenstockError
+from penstock.log import watermark
+from penstock.log.reader import LogReader
+from penstock.model.batch import ChangeBatch
+from penstock.model.position import START, Position
+from penstock.system.files import Files
+from penstock.system.watch import FileWatch, Watch
+
+log = structlog.get_logger()
+
+_QUEUE_BYTES = 1 << 20
+
+
+class Listener:
+    """One listener of a follower. `start` is the position behind which batches are handed to it."""
+
+    def __init__(
+        self,
+        follower: Follower,
+        callback: Callable[[ChangeBatch], None],
+        failed: Callable[[PenstockError], None] | None,
+        start: Position,
+    ) -> None:
+        self._follower = follower
+        self.callback = callback
+        self.failed = failed
+        self.start = start
+
+    def cancel(self) -> None:
+        """No call begins after this returns, unless one is under way just now."""
+        self._follower.drop(self)
+
+
+class Follower:
+    """Reads what is new in one log once, for any number of listeners."""
+
+    def __init__(self, directory: str, *, files: Files | None = None, watch: Watch | None = None) -> None:
+        self.directory = directory
+        self._files = files
+        self._reader = LogReader(directory, files=files)
+        self._watch: Watch = watch or FileWatch(f"{directory}/{watermark.NAME}")
+        self._mutex = threading.Lock()
+        self._listeners: tuple[Listener, ...] = ()
+        self._at = self._reader.end()
+        self._closed = False
+        # Set when the log cannot be read on.
+        self.failure: PenstockError | None = None
+        self._thread = threading.Thread(target=self._run, name="penstock-follow", daemon=True)
+        self._thread.start()
+
+    @property
+    def position(self) -> Position:
+        """Everything up to here has been handed to the listeners."""
+        return self._at
+
+    def reader(self) -> LogReader:
+        """A reader of the same log, for the caller's own thread."""
+        return LogReader(self.directory, files=self._files)
+
+    def listen(
+        self, callback: Callable[[ChangeBatch], None], failed: Callable[[PenstockError], None] | None = None
+    ) -> Listener:
+        """Call `callback` in the follower's thread with every batch from now on. It must not block.
+
+        `failed` is called when the log cannot be read on and no more batches will come.
+        """
+        with self._mutex:
+            if self.failure is not None:
+                raise self.failure
+            if self._closed:
+                raise LogClosed("the follower is closed", directory=self.directory)
+            listener = Listener(self, callback, failed, self._at)
+            self._listeners += (listener,)
+            return listener
+
+    def drop(self, listener: Listener) -> None:
+        with self._mutex:
+            self._listeners = tuple(other for other in self._listeners if other is not listener)
+
+    def close(self) -> None:
+        with self._mutex:
+            if self._closed:
+                return
+            self._closed = True
+        self._watch.wake()
+        if self._thread is not threading.current_thread():
+            self._thread.join()
+        self._watch.close()
+        self._reader.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _run(self) -> None:
+        while not self._closed:
+            try:
+                self._hand_out()
+            except PenstockError as error:
+                log.error("cannot follow the log", directory=self.directory, error=str(error))
+                with self._mutex:
+                    self.failure = error
+                    listeners = self._listeners
+                for listener in listeners:
+                    if listener.failed is not None:
+                        listener.failed(error)
+                return
+            self._watch.wait()
+
+    def _hand_out(self) -> None:
+        if self._reader.end() <= self._at:
+            return
+        for batch in self._reader.read(self._at):
+            # Position and calls move together, so that a new listener's start is exact.
+            with self._mutex:
+                self._at = batch.last
+                listeners = self._listeners
+            for listener in listeners:
+                if listener.start < batch.last:
+                    self._call(listener, batch)
+            if self._closed:
+                return
+
+    def _call(self, listener: Listener, batch: ChangeBatch) -> None:
+        try:
+            listener.callback(batch)
+        except Exception:
+            # One listener's fault must not reach the others.
+            log.exception("listener failed and was dropped", directory=self.directory)
+            self.drop(listener)
+
+
+class Tail:
+    """A blocking cursor at the end of a log. One thread uses it; `close` may come from another."""
+
+    def __init__(self, follower: Follower, after: Position = START, *, queue_bytes: int = _QUEUE_BYTES) -> None:
+        self.position = after
+        self._follower = follower
+        self._reader = follower.reader()
+        self._queue_bytes_max = queue_bytes
+        self._changed = threading.Condition()
+        self._queue: deque[ChangeBatch] = deque()
+        self._queue_bytes = 0
+        # Batches up to here were dropped from the queue, or came before we listened: they are read from the files.
+        self._behind = True
+        self._closed = False
+        self._catching_up: Iterator[ChangeBatch] | None = None
+        self._failure: PenstockError | None = None
+        self._listener = follower.listen(self._offer, self._fail)
+
+    def next(self, timeout_s: float | None = None) -> ChangeBatch | None:
+        """The next batch; None after the timeout, or when the tail was closed."""
+        while True:
+            batch = self._from_files() if self._behind else self._from_queue(timeout_s)
+            if batch is not None:
+                self.position = batch.last
+                return batch
+            if not self._behind:
+                return None
+
+    def __iter__(self) -> Iterator[ChangeBatch]:
+        while (batch := self.next()) is not None:
+            yield batch
+
+    def close(self) -> None:
+        self._listener.cancel()
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _offer(self, batch: ChangeBatch) -> None:
+        """From the follower's thread: queue the batch, or drop the queue when it is full."""
+        with self._changed:
+            if self._behind:
+                return
+            self._queue.append(batch)
+            self._queue_bytes += len(batch.rows)
+            if self._queue_bytes > self._queue_bytes_max and len(self._queue) > 1:
+                self._drop_queue()
+            self._changed.notify()
+
+    def _fail(self, error: PenstockError) -> None:
+        """From the follower's thread: nothing more will come."""
+        with self._changed:
+            self._failure = error
+            self._changed.notify_all()
+
+    def _drop_queue(self) -> None:
+        self._queue.clear()
+        self._queue_bytes = 0
+        self._behind = True
+
+    def _from_files(self) -> ChangeBatch | None:
+        """The next batch from the files; None once the files hold no more, and the queue takes over."""
+        while True:
+            if self._catching_up is None:
+                self._catching_up = self._reader.read(self.position)
+            batch = next(self._catching_up, None)
+            if batch is not None:
+                return batch
+            self._catching_up = None
+            with self._changed:
+                # Whatever the follower hands out from here on is queued; what it has handed out must be read first.
+                if self._follower.position <= self.position:
+                    self._behind = False
+                    return None
+
+    def _from_queue(self, timeout_s: float | None) -> ChangeBatch | None:
+        with self._changed:
+            while True:
+                while not self._queue:
+                    if self._closed or self._behind:
+                        return None
+                    if self._failure is not None:
+                        raise self._failure
+                    if not self._changed.wait(timeout_s):
+                        return None
+                batch = self._queue.popleft()
+                self._queue_bytes -= len(batch.rows)
+                # The files may have given this one already, while it was on its way here.
+                if batch.last > self.position:
+                    return batch

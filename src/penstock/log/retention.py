@@ -1,0 +1,276 @@
+"""Retention: files of a log go when nobody needs them any more, and, by cap, even earlier, but never in silence.
+
+The writer never deletes; a consumer's side runs this. Files go oldest first and the newest always stays, so what is
+left is one unbroken run. The header of each file says where the last change before it was: with that, every
+subscription can tell a file that it had finished from changes that it lost, and names the lost range exactly, whenever
+it looks. A checkpoint that cannot be read holds every file, because nobody knows what it still needs.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+
+import structlog
+
+from penstock.errors import ChangesLost, LogLocked, PenstockError
+from penstock.log import checkpoint, names
+from penstock.log.checkpoint import Checkpoint
+from penstock.log.reader import LogReader
+from penstock.log.refusal import refused
+from penstock.model.position import Position
+from penstock.settings import RetentionSettings
+from penstock.system.clock import Clock, SystemClock
+from penstock.system.files import File, Files, OsFiles
+
+log = structlog.get_logger()
+
+LOCK = "retention.lock"
+# Whoever holds the lock deletes a few files; whoever waits longer than this waits for a stuck process.
+_WAIT_S = 10.0
+_LOOK_S = 0.005
+_LOOKS = 100
+
+
+class Reason(StrEnum):
+    """Why a file went."""
+
+    CONSUMED = "consumed"
+    SIZE = "size"
+    AGE = "age"
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Changes that a subscription will not get: those behind `after` up to and including `through`."""
+
+    subscription: str
+    after: Position
+    through: Position
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """One file of the log: its number, size, last change and time of its last write."""
+
+    number: int
+    bytes: int
+    last: Position
+    modified_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What one run did. `unreadable` are the checkpoints that hold everything until someone repairs them."""
+
+    removed: tuple[tuple[int, Reason], ...] = ()
+    bytes: int = 0
+    losses: tuple[Loss, ...] = ()
+    unreadable: tuple[PenstockError, ...] = ()
+
+
+def modified_us(path: str) -> int:
+    """When the operating system last saw the file written."""
+    return os.stat(path).st_mtime_ns // 1000
+
+
+def apply(
+    directory: str,
+    settings: RetentionSettings,
+    *,
+    files: Files | None = None,
+    clock: Clock | None = None,
+    modified: Callable[[str], int] = modified_us,
+) -> Report:
+    """Delete what may go. Running it again, also after a crash in the middle, changes nothing more.
+
+    LogLocked when another run is at work. Errors of the file system are raised; files deleted until then stay deleted.
+    """
+    files, clock = files or OsFiles(), clock or SystemClock()
+    lock = _try_lock(files, directory)
+    if lock is None:
+        raise LogLocked("another retention run is at work", directory=directory)
+    try:
+        reader = LogReader(directory, files=files)
+        try:
+            return _Run(files, directory, reader).apply(settings, clock.now_us(), modified)
+        finally:
+            reader.close()
+    except OSError as error:
+        raise refused(error, "deleting old files", directory) from error
+    finally:
+        lock.close()
+
+
+def removable(
+    spans: Sequence[Span],
+    subscribers: Sequence[Checkpoint],
+    settings: RetentionSettings,
+    now_us: int,
+) -> list[tuple[Span, Reason]]:
+    """Which files may go, oldest first, and why. The newest file is never among them."""
+    live = [subscriber for subscriber in subscribers if not _expired(subscriber, spans, settings, now_us)]
+    total = sum(span.bytes for span in spans)
+    out: list[tuple[Span, Reason]] = []
+    for span in spans[:-1]:
+        if live and all(subscriber.position >= span.last for subscriber in live):
+            reason = Reason.CONSUMED
+        elif settings.bytes_max is not None and total > settings.bytes_max:
+            reason = Reason.SIZE
+        elif settings.age_s_max is not None and now_us - span.modified_us > settings.age_s_max * 1_000_000:
+            reason = Reason.AGE
+        else:
+            # What is left must stay one unbroken run, so nothing behind this file can go either.
+            break
+        out.append((span, reason))
+        total -= span.bytes
+    return out
+
+
+def _expired(subscriber: Checkpoint, spans: Sequence[Span], settings: RetentionSettings, now_us: int) -> bool:
+    """Whether a subscription let changes lie for too long.
+
+    One that had nothing to do does not age: the clock starts when the oldest file that it has not finished was full.
+    """
+    if settings.subscriber_expiry_s is None:
+        return False
+    waiting = next((span for span in spans if subscriber.position < span.last), None)
+    if waiting is None:
+        return False
+    return now_us - max(subscriber.time, waiting.modified_us) > settings.subscriber_expiry_s * 1_000_000
+
+
+class _Run:
+    """One run over one directory, under the retention lock."""
+
+    def __init__(self, files: Files, directory: str, reader: LogReader) -> None:
+        self._files = files
+        self._directory = directory
+        self._reader = reader
+
+    def apply(self, settings: RetentionSettings, now_us: int, modified: Callable[[str], int]) -> Report:
+        spans = self._spans(modified)
+        if not spans:
+            return Report()
+        self._sweep(spans[0].number)
+        subscribers, unreadable = self._subscribers()
+        for error in unreadable:
+            log.warning("unreadable checkpoint holds every file", directory=self._directory, error=str(error))
+        if unreadable:
+            return Report(unreadable=tuple(unreadable))
+        plan = removable(spans, subscribers, settings, now_us)
+        losses = _losses(subscribers, plan)
+        # The warning comes first: a run that is killed halfway has told of everything that it may have deleted.
+        for loss in losses:
+            log.warning(
+                "changes lost",
+                directory=self._directory,
+                subscription=loss.subscription,
+                after=str(loss.after),
+                through=str(loss.through),
+            )
+        for span, reason in plan:
+            self._delete(span.number)
+            # Each deletion is durable before the next, so that a crash cannot bring back a file from the middle.
+            self._files.sync_directory(self._directory)
+            log.info("file deleted", directory=self._directory, file=span.number, reason=reason.value)
+        removed = tuple((span.number, reason) for span, reason in plan)
+        return Report(removed, sum(span.bytes for span, _ in plan), tuple(losses))
+
+    def _spans(self, modified: Callable[[str], int]) -> list[Span]:
+        infos = self._reader.files()
+        # A file's last change stands in the next one's header; a file without changes ends where the one before did.
+        lasts = [self._reader.heading(info.number).last for info in infos[1:]]
+        lasts.append(self._reader.end())
+        return [
+            Span(info.number, info.bytes, last, modified(info.path)) for info, last in zip(infos, lasts, strict=True)
+        ]
+
+    def _subscribers(self) -> tuple[list[Checkpoint], list[PenstockError]]:
+        good, bad = [], []
+        end = self._reader.end()
+        for path, found in checkpoint.load_all(self._files, self._directory).items():
+            if isinstance(found, PenstockError):
+                bad.append(found)
+                continue
+            try:
+                checkpoint.check(
+                    found,
+                    path,
+                    log_id=self._reader.log_id,
+                    table=self._reader.table,
+                    subscription=found.subscription,
+                    end=end,
+                )
+            except PenstockError as error:
+                bad.append(error)
+            else:
+                good.append(found)
+        return good, bad
+
+    def _delete(self, number: int) -> None:
+        """Delete a file's data first: an index without data is swept later, data without index costs a slow look."""
+        for kind in (names.DATA, names.INDEX, names.TRANSACTIONS):
+            path = f"{self._directory}/{names.file_name(self._reader.table, number, kind)}"
+            if self._files.exists(path):
+                self._files.unlink(path)
+
+    def _sweep(self, first: int) -> None:
+        """Delete what a killed run left: the indexes of data files that are gone."""
+        for name in self._files.list(self._directory):
+            for kind in (names.INDEX, names.TRANSACTIONS):
+                number = names.file_number(self._reader.table, name, kind)
+                if number is not None and number < first:
+                    self._files.unlink(f"{self._directory}/{name}")
+
+
+def _losses(subscribers: Sequence[Checkpoint], plan: Sequence[tuple[Span, Reason]]) -> list[Loss]:
+    if not plan:
+        return []
+    through = plan[-1][0].last
+    return [Loss(one.subscription, one.position, through) for one in subscribers if one.position < through]
+
+
+def lost(reader: LogReader, subscription: str, position: Position) -> Loss | None:
+    """What a subscription at `position` has lost to retention, exactly."""
+    for _ in range(_LOOKS):
+        try:
+            through = reader.first()
+        except ChangesLost:
+            # A retention run deleted the first file between the reader's two looks.
+            continue
+        return Loss(subscription, position, through) if position < through else None
+    raise LogLocked("retention deletes files faster than they can be looked at", directory=reader.directory)
+
+
+@contextmanager
+def paused(files: Files, directory: str, clock: Clock) -> Iterator[None]:
+    """Hold retention back, after a run that is at work: a new subscription must not start in its middle."""
+    deadline = clock.monotonic() + _WAIT_S
+    while True:
+        lock = _try_lock(files, directory)
+        if lock is not None:
+            break
+        if clock.monotonic() >= deadline:
+            raise LogLocked("a retention run does not come to its end", directory=directory)
+        time.sleep(_LOOK_S)
+    try:
+        yield
+    finally:
+        lock.close()
+
+
+def _try_lock(files: Files, directory: str) -> File | None:
+    path = f"{directory}/{LOCK}"
+    try:
+        file = files.open(path, write=True, create=True)
+        if file.lock():
+            return file
+        file.close()
+    except OSError as error:
+        raise refused(error, "locking", path) from error
+    return None

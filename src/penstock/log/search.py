@@ -1,0 +1,180 @@
+"""Searches: the place in a log for a time or a transaction, in logarithmic time.
+
+Files are bisected by the running maxima in their headers, blocks by those in the index; then one block, or one short
+stretch, is read. What the index does not cover yet (the newest 64 KiB), and a file whose index is missing or damaged,
+is read through.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import structlog
+
+from penstock.formats import avro
+from penstock.log.index import Index, Marks, domain_digest
+from penstock.log.names import INDEX, TRANSACTIONS
+from penstock.log.segment import Heading
+from penstock.model.batch import ChangeBatch
+from penstock.model.position import Position
+from penstock.system.files import File, Files
+
+if TYPE_CHECKING:
+    from penstock.log.reader import LogReader
+
+log = structlog.get_logger()
+
+
+@contextmanager
+def opened(files: Files, path: str) -> Iterator[File | None]:
+    """The file, open for reading, or None when there is none."""
+    try:
+        file = files.open(path)
+    except FileNotFoundError:
+        yield None
+        return
+    try:
+        yield file
+    finally:
+        file.close()
+
+
+def by_time(reader: LogReader, files: Files, when_us: int) -> Position:
+    """The position after which the first change at or after `when_us` comes; the log's end when there is none yet."""
+    number = _file_before(reader, lambda heading: heading.when_max >= when_us)
+    if number is None:
+        return reader.end()
+    start, before = _indexed(reader, files, number, when_us)
+    for batch in _stretch(reader, number, start):
+        ordinal = _ordinal_at(batch, when_us)
+        if ordinal is not None:
+            return before if ordinal == 0 else Position(number, batch.offset, ordinal - 1)
+        before = batch.last
+    following = [other for other in reader.numbers() if other > number]
+    return before if following else reader.end()
+
+
+def by_transaction(reader: LogReader, files: Files, domain: str, sequence: int) -> Position | None:
+    """The position after which the transaction's first change comes; None when it is not in the log."""
+    digest = domain_digest(domain)
+    number = _file_before(reader, lambda heading: heading.sequences.get(digest, -1) >= sequence)
+    if number is None:
+        return None
+    heading = reader.heading(number)
+    start, limit = _marked(reader, files, heading, digest, sequence)
+    for batch in _stretch(reader, number, start, limit):
+        for mark in avro.scan(batch.schema, batch.rows, batch.count)[1]:
+            if mark.domain == domain and mark.sequence == sequence:
+                if mark.ordinal:
+                    return Position(number, batch.offset, mark.ordinal - 1)
+                return _before(reader, files, heading, batch.offset)
+    return None
+
+
+def _file_before(reader: LogReader, reached: Callable[[Heading], bool]) -> int | None:
+    """The last file that began before `reached` became true. None: the first one that is left began too late."""
+    end = reader.watermark().file
+    numbers = [number for number in reader.numbers() if number <= end]
+    low, high = 0, len(numbers)
+    while low < high:
+        middle = (low + high) // 2
+        if reached(reader.heading(numbers[middle])):
+            high = middle
+        else:
+            low = middle + 1
+    if low == 0:
+        return None
+    return numbers[low - 1]
+
+
+def _indexed(reader: LogReader, files: Files, number: int, when_us: int) -> tuple[int, Position]:
+    """Where to begin reading in a file, and the last change before that place."""
+    heading = reader.heading(number)
+    with opened(files, reader.path(number, INDEX)) as file:
+        index = _sound(file, heading, reader.path(number, INDEX))
+        if index is None:
+            return heading.size, heading.last
+        try:
+            found = index.first(lambda entry: entry.when_max >= when_us)
+            place = found[0] if found is not None else index.sound_count(0)
+            if place == 0:
+                return heading.size, heading.last
+            entry = index.read(place - 1)
+        except IndexError:
+            log.warning("index damaged", file=reader.path(number, INDEX))
+            return heading.size, heading.last
+        if entry is None:
+            return heading.size, heading.last
+        return entry.end, Position(number, entry.offset, entry.count - 1)
+
+
+def _marked(reader: LogReader, files: Files, heading: Heading, digest: int, sequence: int) -> tuple[int, int | None]:
+    """The stretch of a file that holds the transaction, if the file holds it."""
+    number = heading.number
+    covered = heading.size
+    with opened(files, reader.path(number, TRANSACTIONS)) as file:
+        if file is not None:
+            for mark in Marks(file, heading.sync).read():
+                if mark.domain == digest and mark.sequence >= sequence:
+                    return mark.begin, mark.end
+                covered = max(covered, mark.end)
+    with opened(files, reader.path(number, INDEX)) as file:
+        index = _sound(file, heading, reader.path(number, INDEX))
+        last = index.read(index.sound_count(0) - 1) if index is not None else None
+    # Marks are written before the index entries of the same stretch, so what the index covers is marked.
+    return max(covered, last.end if last is not None else 0), None
+
+
+def _before(reader: LogReader, files: Files, heading: Heading, offset: int) -> Position:
+    """The last change before the block at `offset`."""
+    if offset == heading.size:
+        return heading.last
+    with opened(files, reader.path(heading.number, INDEX)) as file:
+        index = _sound(file, heading, reader.path(heading.number, INDEX))
+        if index is not None:
+            try:
+                found = index.first(lambda entry: entry.end >= offset)
+            except IndexError:
+                found = None
+            if found is not None and found[1].end == offset:
+                return Position(heading.number, found[1].offset, found[1].count - 1)
+            covered = index.read(index.sound_count(0) - 1)
+            start = covered.offset if covered is not None and covered.end < offset else heading.size
+        else:
+            start = heading.size
+    position = heading.last
+    for batch in reader.blocks(heading.number, start, offset):
+        position = batch.last
+    return position
+
+
+def _sound(file: File | None, heading: Heading, path: str) -> Index | None:
+    if file is None:
+        log.warning("index missing", file=path)
+        return None
+    index = Index(file, heading.number, heading.sync)
+    if not index.is_sound():
+        log.warning("index damaged", file=path)
+        return None
+    return index
+
+
+def _stretch(reader: LogReader, number: int, start: int, limit: int | None = None) -> Iterator[ChangeBatch]:
+    end = reader.file_end(number, reader.watermark(), reader.numbers())
+    yield from reader.blocks(number, start, end if limit is None else min(limit, end))
+
+
+def _ordinal_at(batch: ChangeBatch, when_us: int) -> int | None:
+    """The first change of the batch at or after that time: the greatest time of the first n changes never falls."""
+    view = memoryview(batch.rows)
+    offsets = avro.row_offsets(batch.schema, view, batch.count)
+
+    def reached(count: int) -> bool:
+        when, _ = avro.scan(batch.schema, view[: offsets[count]], count)
+        return when is not None and when >= when_us
+
+    place = bisect_left(range(1, batch.count + 1), True, key=reached)
+    return None if place == batch.count else place

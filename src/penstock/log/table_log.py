@@ -1,0 +1,457 @@
+"""TableLog: the writer of one table's change log.
+
+`append` returns when the changes are durable, and not before. Whoever appends while another commit is under way waits
+in a queue; when that commit is done, one of those waiting writes everything that queued up as one block with one sync
+(group commit), so the cost of a sync is shared and no thread is needed. `submit` does the same without waiting.
+
+Always true: a block is written only when the one before it is durable; what failed is cut off again and never
+acknowledged; after a failed sync nothing more is acknowledged until the log is opened anew; a writer that was fenced
+acknowledges nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from types import TracebackType
+from typing import Self
+
+import structlog
+
+from penstock.errors import (
+    CorruptLog,
+    DiskFull,
+    InvalidInput,
+    InvalidValue,
+    LogClosed,
+    LogError,
+    LogFailed,
+    PenstockError,
+    WriterFenced,
+)
+from penstock.log import identity, watermark
+from penstock.log.active import ActiveSegment, Figures
+from penstock.log.lock import Closing, WriterLock
+from penstock.log.names import DATA, TEMPORARY, file_number
+from penstock.log.recovery import Recovered, recover
+from penstock.log.refusal import refused
+from penstock.log.segment import Heading
+from penstock.log.ticket import Ticket
+from penstock.log.watermark import Watermark
+from penstock.model.batch import ChangeBatch
+from penstock.model.position import Position
+from penstock.model.schema import TableSchema
+from penstock.settings import Acknowledge, LogSettings
+from penstock.system.files import File, Files, OsFiles
+
+log = structlog.get_logger()
+
+# What may wait in the queue before `submit` itself waits.
+_QUEUE_BYTES_MAX = 64 << 20
+
+
+class TableLog:
+    """One table's log, open for writing. Safe to use from many threads."""
+
+    def __init__(
+        self,
+        directory: str,
+        schema: TableSchema,
+        *,
+        settings: LogSettings | None = None,
+        files: Files | None = None,
+        entropy: Callable[[int], bytes] = os.urandom,
+        node: str = "",
+        data_centre: str = "",
+    ) -> None:
+        self.directory = directory
+        self.settings = settings or LogSettings()
+        # What was found damaged when the log was opened; it is still there, and readers will be told where.
+        self.damage: tuple[CorruptLog, ...] = ()
+        self._files: Files = files or OsFiles()
+        self._entropy = entropy
+        self._node = node
+        self._data_centre = data_centre
+        self._queue: deque[Ticket] = deque()
+        self._queue_bytes = 0
+        self._mutex = threading.Lock()
+        self._room = threading.Condition(self._mutex)
+        self._idle = threading.Condition(self._mutex)
+        self._leading = False
+        self._closed = False
+        self._accepted: TableSchema | None = None
+        self._failure: LogError | None = None
+        self._committer: threading.Thread | None = None
+        self._work = threading.Condition(self._mutex)
+        try:
+            self._open(schema)
+        except OSError as error:
+            raise refused(error, "opening the log", directory) from error
+
+    @classmethod
+    def open(
+        cls,
+        directory: str,
+        schema: TableSchema,
+        *,
+        settings: LogSettings | None = None,
+        files: Files | None = None,
+        entropy: Callable[[int], bytes] = os.urandom,
+        node: str = "",
+        data_centre: str = "",
+    ) -> Self:
+        """Open the log in `directory` for writing, create it when there is none, and bring its tail into order."""
+        return cls(
+            directory, schema, settings=settings, files=files, entropy=entropy, node=node, data_centre=data_centre
+        )
+
+    @property
+    def schema(self) -> TableSchema:
+        """The schema of the current file."""
+        return self._segment.heading.schema
+
+    @property
+    def end(self) -> Position:
+        """The last durable change; START while there is none."""
+        return self._end
+
+    @property
+    def rows(self) -> int:
+        """How many changes this log has held in all."""
+        return self._segment.figures.rows
+
+    def append(self, batch: ChangeBatch) -> Position:
+        """Append and wait until it is durable. The position of the batch's last change."""
+        ticket = Ticket(batch)
+        with self._mutex:
+            self._enqueue(ticket)
+            lead = not self._leading and self._committer is None
+            if lead:
+                self._leading = True
+            elif not self._leading:
+                self._work.notify()
+        if lead or ticket.wait_or_lead():
+            self._lead()
+        return ticket.wait()
+
+    def submit(self, batch: ChangeBatch) -> Ticket:
+        """Append without waiting; the ticket tells when it is durable. Waits only when too much is queued."""
+        ticket = Ticket(batch)
+        with self._mutex:
+            if self._committer is None and not self._closed:
+                self._committer = threading.Thread(target=self._commit_forever, name="penstock-commit", daemon=True)
+                self._committer.start()
+            while self._queue_bytes > _QUEUE_BYTES_MAX and self._failure is None and not self._closed:
+                self._room.wait()
+            self._enqueue(ticket)
+            self._work.notify()
+        return ticket
+
+    def close(self) -> None:
+        """Wait for what is queued, sync the index, and let the next writer in."""
+        with self._mutex:
+            if self._closed:
+                return
+            self._closed = True
+            self._work.notify()
+            while self._leading or self._queue:
+                self._idle.wait()
+        if self._committer is not None:
+            self._committer.join()
+        try:
+            if self._failure is None:
+                self._segment.restore()
+                self._segment.finish()
+                self._publish()
+                self._lock.note(Closing(self._epoch, self._segment.heading.number, self._segment.end))
+        except OSError as error:
+            # Everything acknowledged is durable; the next writer will look at the tail, that is all.
+            log.warning("log not closed in good order", directory=self.directory, errno=error.errno)
+        finally:
+            self._release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # Opening.
+
+    def _open(self, schema: TableSchema) -> None:
+        files, directory = self._files, self.directory
+        files.make_directory(directory)
+        files.sync_directory(os.path.dirname(directory.rstrip("/")) or ".")
+        self._lock = WriterLock.take(files, directory)
+        opened: list[File | ActiveSegment] = []
+        try:
+            self._watermark_file = files.open(f"{directory}/{watermark.NAME}", write=True, create=True)
+            opened.append(self._watermark_file)
+            files.sync_directory(directory)
+            numbers = self._survey(schema)
+            seen = watermark.read(self._watermark_file)
+            recovered = None
+            if numbers:
+                self._check_missing(numbers, seen)
+                recovered = recover(files, directory, schema.table, numbers[-1], self._lock.last, seen)
+                opened.append(recovered.segment)
+            self._begin(schema, seen, recovered)
+        except BaseException:
+            for file in opened:
+                file.close()
+            self._lock.release()
+            raise
+
+    def _survey(self, schema: TableSchema) -> list[int]:
+        """The numbers of the files that are there, after the identity was checked and leftovers removed."""
+        files, directory = self._files, self.directory
+        names = files.list(directory)
+        numbers = sorted(n for name in names if (n := file_number(schema.table, name, DATA)) is not None)
+        if identity.NAME in names:
+            self._identity = identity.load(files, directory)
+        elif any(name.endswith(f".{DATA}") for name in names):
+            raise CorruptLog(f"the directory has files but no {identity.NAME}", directory=directory)
+        else:
+            self._identity = identity.create(files, directory, schema.table, self._entropy)
+        if self._identity.table != schema.table:
+            raise InvalidInput(f"this is the log of table {self._identity.table}", directory=directory, table=schema.table)
+        for name in names:
+            if name.endswith(f".{DATA}{TEMPORARY}"):
+                files.unlink(f"{directory}/{name}")
+        return numbers
+
+    def _check_missing(self, numbers: list[int], seen: Watermark | None) -> None:
+        expected = range(numbers[0], max(numbers[-1], seen.file if seen else 0) + 1)
+        missing = sorted(set(expected) - set(numbers))
+        if missing:
+            message = f"file number {missing[0]} is missing"
+            self.damage += (CorruptLog(message, directory=self.directory, table=self._identity.table),)
+
+    def _begin(self, schema: TableSchema, seen: Watermark | None, recovered: Recovered | None) -> None:
+        """Take a new epoch and go on in the last file, or begin the next one."""
+        epochs = [self._lock.last.epoch, seen.epoch if seen else 0, recovered.epoch if recovered else 0]
+        self._epoch = max(epochs) + 1
+        self._lock.note(Closing(self._epoch))
+        if recovered is None:
+            self._segment = self._create(1, schema, 0, Figures())
+        else:
+            last = recovered.segment
+            if recovered.damage is not None:
+                self.damage += (recovered.damage,)
+            if last.heading.log != self._identity.log or last.heading.schema.table != schema.table:
+                raise CorruptLog("the file belongs to another log", file=last.path)
+            self._segment = last
+            if not recovered.clean:
+                # A fenced writer may still hold the old file open; a new one is out of its reach.
+                empty = last.end == last.heading.size and recovered.damage is None
+                number = last.heading.number + (0 if empty else 1)
+                number = max(number, seen.file + 1 if seen and seen.file > last.heading.number else 0)
+                end = last.heading.previous_end if empty else recovered.end
+                self._segment = self._create(number, self._newer(schema, last.heading), end, last.figures)
+                last.close()
+        for damage in self.damage:
+            log.error("damage found", error=str(damage))
+        self._publish()
+        self._end = self._segment.figures.last
+
+    @staticmethod
+    def _newer(schema: TableSchema, heading: Heading) -> TableSchema:
+        """The schema to begin a file with: the given one, unless the log already has it under its number."""
+        return heading.schema if heading.schema.fingerprint == schema.fingerprint else schema
+
+    def _create(self, number: int, schema: TableSchema, previous_end: int, figures: Figures) -> ActiveSegment:
+        heading = Heading(
+            number=number,
+            log=self._identity.log,
+            schema=schema,
+            codec=self.settings.codec,
+            sync=self._entropy(16),
+            previous_end=previous_end,
+            unsynced_max=self.settings.index_bytes + 2 * self.settings.block_bytes_max,
+            node=self._node,
+            data_centre=self._data_centre,
+        )
+        return ActiveSegment.create(self._files, self.directory, heading, figures)
+
+    # Committing. Only one thread at a time is here: the leader, or the committer thread.
+
+    def _enqueue(self, ticket: Ticket) -> None:
+        """Queue it, or refuse it. The mutex is held."""
+        if self._failure is not None:
+            raise self._again(self._failure)
+        if self._closed:
+            raise LogClosed("the log is closed", directory=self.directory)
+        batch = ticket.batch
+        if batch.count < 1 or len(batch.rows) > self.settings.block_bytes_max:
+            raise InvalidValue(
+                f"a batch of {batch.count} changes and {len(batch.rows)} bytes; a block takes one change or more and at "
+                f"most {self.settings.block_bytes_max} bytes",
+                table=batch.schema.table,
+            )
+        if batch.schema.table != self._identity.table:
+            raise InvalidInput("a batch of another table", table=batch.schema.table, directory=self.directory)
+        self._queue.append(ticket)
+        self._queue_bytes += len(batch.rows)
+
+    def _lead(self) -> None:
+        """Commit what is queued once, then hand the lead to the next one waiting."""
+        try:
+            self._commit(self._take_group())
+        finally:
+            with self._mutex:
+                if self._queue and self._committer is None:
+                    self._queue[0].promote()
+                else:
+                    self._leading = False
+                    self._work.notify()
+                    self._idle.notify_all()
+
+    def _commit_forever(self) -> None:
+        """The committer thread, which runs once `submit` was used."""
+        while True:
+            with self._mutex:
+                while self._leading or not self._queue:
+                    if self._closed and not self._leading:
+                        self._idle.notify_all()
+                        return
+                    self._work.wait()
+                self._leading = True
+            self._lead()
+
+    def _take_group(self) -> list[Ticket]:
+        """As many of the queued batches as make one block: same schema, within the size."""
+        with self._mutex:
+            first = self._queue.popleft()
+            group, size = [first], len(first.batch.rows)
+            schema = first.batch.schema
+            while self._queue:
+                batch = self._queue[0].batch
+                if batch.schema is not schema and batch.schema != schema:
+                    break
+                if size + len(batch.rows) > self.settings.block_bytes_max:
+                    break
+                group.append(self._queue.popleft())
+                size += len(batch.rows)
+            self._queue_bytes -= size
+            self._room.notify_all()
+            return group
+
+    def _commit(self, group: list[Ticket]) -> None:
+        """Make one group durable and tell each of its tickets."""
+        try:
+            if self._failure is not None:
+                raise self._again(self._failure)
+            offset = self._write([ticket.batch for ticket in group])
+        except PenstockError as error:
+            for ticket in group:
+                ticket.fail(self._again(error))
+            return
+        except BaseException:
+            # A fault of ours. Nobody may wait for ever, and nothing more is acknowledged.
+            self._fail(LogFailed("the commit was cut short", directory=self.directory))
+            for ticket in group:
+                ticket.fail(LogFailed("the commit was cut short", directory=self.directory))
+            raise
+        number, ordinal = self._segment.heading.number, -1
+        for ticket in group:
+            ordinal += ticket.batch.count
+            ticket.succeed(Position(number, offset, ordinal))
+
+    def _write(self, batches: list[ChangeBatch]) -> int:
+        path = self._segment.path
+        try:
+            self._segment.restore()
+            self._prepare_segment(batches[0].schema)
+            path = self._segment.path
+            synced = self.settings.acknowledge is Acknowledge.SYNCED
+            offset = self._segment.write(batches, self._epoch, self.settings, sync=synced)
+        except OSError as error:
+            raise self._refuse(error, path) from error
+        self._check_fence()
+        self._end = self._segment.figures.last
+        try:
+            self._publish()
+            self._segment.keep_index(self.settings)
+        except OSError as error:
+            # The changes are durable, so they are acknowledged. A full disk lets us try again at the next commit.
+            if not isinstance(refused(error, "writing the index", path), DiskFull):
+                self._fail(LogFailed(f"the index could not be kept: errno {error.errno}", file=path))
+        return offset
+
+    def _prepare_segment(self, schema: TableSchema) -> None:
+        """Begin the next file when the schema changed or the current one is full."""
+        current = self._segment
+        full = current.end >= self.settings.file_bytes_max
+        if schema is not self._accepted:
+            known = current.heading.schema
+            if schema.fingerprint != known.fingerprint:
+                self._turn(replace(schema, version=max(schema.version, known.version + 1)))
+            elif schema.version > known.version:
+                self._turn(schema)
+            elif full:
+                self._turn(known)
+            self._accepted = schema
+        elif full:
+            self._turn(current.heading.schema)
+
+    def _turn(self, schema: TableSchema) -> None:
+        """Close the current file for good and begin the next. An empty one is made anew under its number."""
+        current = self._segment
+        current.finish()
+        if current.end == current.heading.size:
+            fresh = self._create(current.heading.number, schema, current.heading.previous_end, current.figures)
+        else:
+            fresh = self._create(current.heading.number + 1, schema, current.end, current.figures)
+        self._segment = fresh
+        current.close()
+        self._publish()
+
+    def _refuse(self, error: OSError, path: str) -> LogError:
+        """What a failed write or sync means. Only a full disk leaves the log usable."""
+        reason = refused(error, "appending", path)
+        try:
+            self._segment.restore()
+        except OSError:
+            # The next write tries again before anything else; until then nothing is acknowledged.
+            log.warning("unacknowledged bytes not yet cut", file=path)
+        if isinstance(reason, DiskFull):
+            return reason
+        failure = LogFailed(f"no more acknowledgements on this file: {reason.message}", file=path, offset=self._segment.end)
+        self._fail(failure)
+        return failure
+
+    def _check_fence(self) -> None:
+        try:
+            seen = watermark.read(self._watermark_file)
+        except OSError as error:
+            self._fail(LogFailed(f"the watermark cannot be read: errno {error.errno}", directory=self.directory))
+            return
+        if seen is not None and seen.epoch > self._epoch:
+            fenced = WriterFenced(f"epoch {seen.epoch} has taken over from {self._epoch}", directory=self.directory)
+            self._fail(fenced)
+            raise fenced
+
+    def _publish(self) -> None:
+        segment = self._segment
+        mark = Watermark(self._epoch, segment.heading.number, segment.end, segment.figures.last, segment.figures.rows)
+        self._watermark_file.pwrite(mark.pack(), 0)
+
+    def _fail(self, failure: LogError) -> None:
+        with self._mutex:
+            self._failure = failure
+            self._room.notify_all()
+
+    @staticmethod
+    def _again(error: PenstockError) -> PenstockError:
+        """A fresh copy: one exception object must not be raised in many threads."""
+        return type(error)(error.message, **error.place)
+
+    def _release(self) -> None:
+        for file in (self._segment, self._watermark_file):
+            file.close()
+        self._lock.release()

@@ -1,0 +1,367 @@
+"""Listener: a socket to which local daemons connect and from which changes are pushed to them as they come.
+
+It listens on a Unix socket that only its owner may open, or on TCP, where a token is asked for and where any address but
+the loopback also needs TLS. Who has not shown the token gets nothing but a refusal. Each client is bounded in memory, in
+the size of its requests and in the time it may take to introduce itself; what one client does wrong ends that
+client's connection and touches no other. docs/formats/listener.md describes the protocol.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import hmac
+import ipaddress
+import os
+import socket
+import ssl
+import stat
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import Self
+
+import structlog
+
+from penstock.errors import (
+    AccessDenied,
+    ChangesLost,
+    CorruptFrame,
+    InvalidInput,
+    InvalidSetting,
+    PenstockError,
+    PositionAhead,
+    StorageError,
+)
+from penstock.log import names
+from penstock.log.subscription import Start, Subscription
+from penstock.model.position import Position
+from penstock.serve.connection import CHUNK_BYTES, READ_BYTES, Connection, Link, Pools
+from penstock.serve.feed import Feed
+from penstock.serve.protocol import REQUESTS, Failure, Frame, Hello, Kind, Parser, Welcome, parse
+from penstock.settings import ListenerSettings, RetentionSettings
+from penstock.system.clock import Clock, SystemClock
+
+log = structlog.get_logger()
+
+_THREADS = 8
+# How long a refused client is given to take the reason.
+_GOODBYE_S = 2.0
+_TOKEN_BYTES_MAX = 4096
+_TOKEN_LENGTH_MIN = 16
+
+
+class Listener:
+    """The listening socket of one directory of logs. `root` holds one directory per log."""
+
+    def __init__(
+        self,
+        root: str,
+        settings: ListenerSettings,
+        *,
+        retention: RetentionSettings | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._root = root
+        self._settings = settings
+        self._retention = retention
+        self._clock = clock or SystemClock()
+        self._token = _read_token(settings)
+        self._tls = _tls_context(settings)
+        self._server: asyncio.Server | None = None
+        self._feeds: dict[str, Feed] = {}
+        self._feeds_lock = asyncio.Lock()
+        self._clients: set[asyncio.Task[None]] = set()
+        self._pools = Pools(
+            ThreadPoolExecutor(_THREADS, "penstock-listener-read"),
+            ThreadPoolExecutor(_THREADS, "penstock-listener-commit"),
+        )
+
+    async def start(self) -> None:
+        """Begin to listen."""
+        settings = self._settings
+        timeout = settings.handshake_s if self._tls is not None else None
+        if settings.path is not None:
+            listening = _unix_socket(str(settings.path))
+            self._server = await asyncio.start_unix_server(
+                self._accept, sock=listening, ssl=self._tls, ssl_handshake_timeout=timeout
+            )
+        else:
+            try:
+                self._server = await asyncio.start_server(
+                    self._accept, settings.host, settings.port, ssl=self._tls, ssl_handshake_timeout=timeout
+                )
+            except OSError as error:
+                raise StorageError(
+                    f"cannot listen: {error.strerror or 'no such address'}", host=settings.host, port=settings.port
+                ) from error
+        log.info("listener started", address=self.address, tls=self._tls is not None, token=self._token is not None)
+
+    @property
+    def address(self) -> str:
+        """Where it listens: the path of the socket, or host:port."""
+        if self._settings.path is not None:
+            return str(self._settings.path)
+        return f"{self._settings.host}:{self.port}"
+
+    @property
+    def port(self) -> int:
+        """The TCP port, also when the settings left the choice to the system."""
+        assert self._server is not None
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def close(self) -> None:
+        """Stop listening, let every client go and wait for them."""
+        if self._server is not None:
+            self._server.close()
+        for client in list(self._clients):
+            client.cancel()
+        await asyncio.gather(*self._clients, return_exceptions=True)
+        if self._server is not None:
+            await self._server.wait_closed()
+            self._server = None
+            if self._settings.path is not None:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(self._settings.path)
+        for pool in (self._pools.read, self._pools.commit):
+            pool.shutdown()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # One client.
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._clients.add(task)
+        writer.transport.set_write_buffer_limits(high=CHUNK_BYTES)
+        try:
+            error = await self._serve(Link(reader, writer, Parser(REQUESTS, self._settings.request_bytes_max)))
+            if error is not None:
+                await _say_goodbye(writer, error)
+        except asyncio.CancelledError:
+            # Only `close` cancels a client.
+            return
+        finally:
+            self._clients.discard(task)
+            writer.transport.abort()
+
+    async def _serve(self, link: Link) -> PenstockError | None:
+        """Serve a client to its end; the error is what it is to be told, None when it left by itself."""
+        try:
+            if len(self._clients) > self._settings.clients_max:
+                raise InvalidInput("too many clients")
+            hello, early = await self._handshake(link)
+            await self._run(link, hello, early)
+        except PenstockError as error:
+            log.warning("listener client refused", error=type(error).__name__, reason=error.message)
+            return error
+        except (ConnectionError, ssl.SSLError, TimeoutError):
+            log.info("listener client vanished")
+        return None
+
+    async def _handshake(self, link: Link) -> tuple[Hello, list[Frame]]:
+        frames: list[Frame] = []
+        try:
+            async with asyncio.timeout(self._settings.handshake_s):
+                while not frames:
+                    data = await link.reader.read(READ_BYTES)
+                    if not data:
+                        raise ConnectionResetError("the client left before its greeting")
+                    frames = link.parser.feed(data)
+        except TimeoutError:
+            raise CorruptFrame("no greeting came in time") from None
+        if frames[0].kind is not Kind.HELLO:
+            raise CorruptFrame("the first frame must be a greeting")
+        hello = parse(frames[0])
+        assert isinstance(hello, Hello)
+        self._check_token(hello.token)
+        return hello, frames[1:]
+
+    def _check_token(self, given: str | None) -> None:
+        """Compare digests, which takes the same time whatever was given."""
+        if self._token is None:
+            return
+        digest = hashlib.sha256((given or "").encode("utf-8", "surrogatepass")).digest()
+        if not hmac.compare_digest(digest, self._token):
+            raise AccessDenied("access denied")
+
+    async def _run(self, link: Link, hello: Hello, early: list[Frame]) -> None:
+        loop = asyncio.get_running_loop()
+        directory = os.path.join(self._root, names.directory_name(hello.table, hello.log))
+        feed = await self._join(directory)
+        subscription: Subscription | None = None
+        try:
+            if hello.subscription is not None:
+                subscription = await loop.run_in_executor(self._pools.commit, self._subscribe(directory, hello))
+                after = subscription.position
+            else:
+                after = _start_position(feed, hello.start)
+            connection = Connection(
+                link,
+                feed,
+                hello.format,
+                after,
+                subscription,
+                settings=self._settings,
+                clock=self._clock,
+                pools=self._pools,
+            )
+            link.writer.write(Welcome(feed.reader.log_id, after, feed.reader.end()).to_bytes())
+            await connection.run(early)
+        finally:
+            if subscription is not None:
+                await loop.run_in_executor(self._pools.commit, subscription.close)
+            await self._leave(directory)
+
+    def _subscribe(self, directory: str, hello: Hello) -> Callable[[], Subscription]:
+        name, start = hello.subscription, _start(hello.start)
+        assert name is not None
+
+        def opened() -> Subscription:
+            subscription = Subscription.open(
+                directory, name, clock=self._clock, start=start, retention_settings=self._retention
+            )
+            try:
+                if hello.accept_loss:
+                    subscription.accept_loss()
+                subscription.check_loss()
+            except BaseException:
+                subscription.close()
+                raise
+            return subscription
+
+        return opened
+
+    async def _join(self, directory: str) -> Feed:
+        """The feed of a log, which its first client opens and its last one closes."""
+        async with self._feeds_lock:
+            feed = self._feeds.get(directory)
+            if feed is None:
+                if not os.path.isdir(directory):
+                    raise InvalidInput("there is no such log")
+                loop = asyncio.get_running_loop()
+                size = self._settings.client_buffer_bytes
+                feed = await loop.run_in_executor(self._pools.read, Feed, directory, loop, size)
+                self._feeds[directory] = feed
+            feed.clients += 1
+            return feed
+
+    async def _leave(self, directory: str) -> None:
+        async with self._feeds_lock:
+            feed = self._feeds[directory]
+            feed.clients -= 1
+            if not feed.clients:
+                del self._feeds[directory]
+                await asyncio.get_running_loop().run_in_executor(self._pools.read, feed.close)
+
+
+def _start(text: str) -> Start:
+    if text == "earliest":
+        return "earliest"
+    if text == "latest":
+        return "latest"
+    return Position.parse(text)
+
+
+def _start_position(feed: Feed, text: str) -> Position:
+    """Where a client without a subscription begins."""
+    start = _start(text)
+    first, end = feed.reader.first(), feed.reader.end()
+    if start == "earliest":
+        return first
+    if start == "latest":
+        return end
+    if start > end:
+        raise PositionAhead("the start lies ahead of the log", position=start, end=end)
+    if start < first:
+        raise ChangesLost("retention removed changes after this start", after=start, through=first)
+    return start
+
+
+async def _say_goodbye(writer: asyncio.StreamWriter, error: PenstockError) -> None:
+    place = {key: str(value) for key, value in error.place.items()}
+    with contextlib.suppress(OSError, ssl.SSLError, TimeoutError):
+        async with asyncio.timeout(_GOODBYE_S):
+            writer.write(Failure(type(error).__name__, error.message, place).to_bytes())
+            await writer.drain()
+            writer.close()
+            await writer.wait_closed()
+
+
+def _read_token(settings: ListenerSettings) -> bytes | None:
+    """The digest of the token; the token itself is not kept."""
+    if settings.token_file is None:
+        if settings.path is None:
+            raise InvalidSetting("a TCP listener needs listener.token_file: anyone on the machine could connect")
+        return None
+    try:
+        with settings.token_file.open("rb") as file:
+            token = file.read(_TOKEN_BYTES_MAX + 1).strip()
+    except OSError as error:
+        raise InvalidSetting(f"cannot read the token: {error.strerror}", file=settings.token_file) from error
+    if not _TOKEN_LENGTH_MIN <= len(token) <= _TOKEN_BYTES_MAX:
+        limits = f"{_TOKEN_LENGTH_MIN} to {_TOKEN_BYTES_MAX}"
+        raise InvalidSetting(f"a token has {limits} bytes", file=settings.token_file)
+    return hashlib.sha256(token).digest()
+
+
+def _tls_context(settings: ListenerSettings) -> ssl.SSLContext | None:
+    if settings.tls_certificate_file is None:
+        if settings.path is None and not _is_loopback(settings.host):
+            raise InvalidSetting("listening beyond the loopback needs TLS", host=settings.host)
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(settings.tls_certificate_file, settings.tls_key_file)
+    except OSError as error:
+        reason = error.strerror or "not a certificate and its key"
+        raise InvalidSetting(f"cannot use the certificate: {reason}", file=settings.tls_certificate_file) from error
+    return context
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _unix_socket(path: str) -> socket.socket:
+    """A bound socket that only its owner may open. A socket that a killed listener left is replaced."""
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        if os.path.lexists(path):
+            if not stat.S_ISSOCK(os.lstat(path).st_mode):
+                raise StorageError("this is no socket and is in the way", file=path)
+            if _answers(path):
+                raise StorageError("another process listens on this socket", file=path)
+            os.unlink(path)
+        listening.bind(path)
+        # Nobody can connect before `listen`, so there is no moment in which the socket is open to others.
+        os.chmod(path, 0o600)
+    except OSError as error:
+        listening.close()
+        raise StorageError(f"cannot listen: {error.strerror or error}", file=path) from error
+    except StorageError:
+        listening.close()
+        raise
+    return listening
+
+
+def _answers(path: str) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(path)
+        except OSError:
+            return False
+        return True

@@ -1,0 +1,213 @@
+"""A session: one log on one simulated disk, driven by a workload, with everything that happens written down.
+
+The session is the only part of the crash tests that calls the log. It writes each attempt into the history before the
+call and each acknowledgement after it, so that a copy of the history taken at any step says exactly what the log owes
+at that moment. `inspect` opens what a crash left, as a reader and then as a writer, and gives the finding to judge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from random import Random
+
+from penstock.errors import CorruptLog, DiskFull, LogFailed, PenstockError
+from penstock.formats import avro
+from penstock.log import retention
+from penstock.log.reader import LogReader
+from penstock.log.subscription import Subscription
+from penstock.log.table_log import TableLog
+from penstock.model.batch import ChangeBatch
+from penstock.model.change import NO_ORIGIN, Change, Op, Origin, Set, Transaction
+from penstock.model.position import START, Position
+from penstock.model.schema import Column, Role, TableId, TableSchema
+from penstock.model.types import INT64, TEXT
+from penstock.sandbox.crash_files import CrashFiles
+from penstock.settings import LogSettings, RetentionSettings
+from tests.simulation.checker import Finding, History, Value, check, settle
+
+ROOT = "logs"
+DIRECTORY = "logs/ks.t"
+TABLE = TableId("ks", "t")
+
+
+def schema(version: int = 1) -> TableSchema:
+    extra = tuple(Column(f"extra{number}", TEXT) for number in range(version - 1))
+    return TableSchema(TABLE, (Column("id", INT64, Role.PARTITION), Column("v", TEXT), *extra), version)
+
+
+def value_of(change: Change) -> Value:
+    """A change as one comparable value: all of it, so that nothing can be altered unnoticed."""
+    cells = tuple(sorted((name, repr(cell)) for name, cell in change.cells.items()))
+    return change.op.value, change.key["id"], cells, change.time, change.origin.transaction
+
+
+class StepClock:
+    """A clock that goes on by one microsecond each time it is read."""
+
+    def __init__(self) -> None:
+        self._now = 1_000_000
+
+    def now_us(self) -> int:
+        self._now += 1
+        return self._now
+
+    def monotonic(self) -> float:
+        return self.now_us() / 1e6
+
+
+@dataclass
+class Session:
+    """One log under test."""
+
+    files: CrashFiles
+    rng: Random
+    settings: LogSettings = field(default_factory=LogSettings)
+    history: History = field(default_factory=History)
+    version: int = 1
+    next_id: int = 1
+    transactions: bool = False
+    clock: StepClock = field(default_factory=StepClock)
+    log: TableLog | None = None
+
+    def open(self) -> TableLog:
+        if self.log is None:
+            self.files.make_directory(ROOT)
+            self.files.sync_directory("")
+            self.log = TableLog.open(
+                DIRECTORY,
+                schema(self.version),
+                settings=self.settings,
+                files=self.files,
+                entropy=self.rng.randbytes,
+            )
+        return self.log
+
+    def close(self) -> None:
+        log, self.log = self.log, None
+        if log is not None:
+            log.close()
+
+    def reopen(self) -> None:
+        self.close()
+        self.open()
+
+    def kill(self) -> None:
+        """The process dies, the machine lives on."""
+        self.files = self.files.kill()
+        self.log = None
+        self.open()
+
+    def batch(self, sizes: Iterable[int]) -> tuple[int, ChangeBatch]:
+        """The next batch, already written down as attempted: its number, and itself."""
+        changes = []
+        for size in sizes:
+            number = self.next_id
+            self.next_id += 1
+            text = self.rng.choice("abcxyz") * size
+            cells = {"v": Set(f"{number}:{text}")}
+            origin = NO_ORIGIN
+            if self.transactions:
+                origin = Origin(transaction=Transaction("0", number // 2, f"0-1-{number // 2}"))
+            changes.append(Change(Op.INSERT, {"id": number}, cells, time=number, origin=origin))
+        encoded = avro.encode(schema(self.version), changes)
+        self.history.attempted.append(tuple(value_of(change) for change in changes))
+        return len(self.history.attempted) - 1, encoded
+
+    def append(self, *sizes: int) -> None:
+        number, encoded = self.batch(sizes)
+        try:
+            position = self.open().append(encoded)
+        except PenstockError:
+            self.history.failed.add(number)
+            raise
+        self.history.acknowledged[number] = tuple(position)
+
+    def append_together(self, groups: Sequence[Sequence[int]]) -> None:
+        """Several batches in flight at once, as appenders in several threads have them."""
+        log = self.open()
+        tickets = []
+        for sizes in groups:
+            number, encoded = self.batch(sizes)
+            try:
+                tickets.append((number, log.submit(encoded)))
+            except PenstockError:
+                self.history.failed.add(number)
+        error: PenstockError | None = None
+        for number, ticket in tickets:
+            try:
+                self.history.acknowledged[number] = tuple(ticket.wait(60))
+            except PenstockError as raised:
+                self.history.failed.add(number)
+                error = raised
+        if error is not None:
+            raise error
+
+    def commit(self, name: str, lag: int = 0) -> None:
+        """Let a subscription read to the end but `lag` batches, and commit."""
+        self.history.commits.setdefault(name, [])
+        with closing(Subscription.open(DIRECTORY, name, files=self.files, clock=self.clock)) as subscription:
+            batches = list(subscription.batches())
+            for batch in batches:
+                self.saw(batch)
+            if len(batches) > lag:
+                position = batches[-1 - lag].last
+                self.history.commits[name].append(tuple(position))
+                subscription.commit(position)
+                self.history.committed[name] = tuple(position)
+
+    def retain(self) -> None:
+        retention.apply(DIRECTORY, RetentionSettings(), files=self.files, clock=self.clock, modified=lambda path: 0)
+
+    def saw(self, batch: ChangeBatch) -> list[tuple[tuple[int, ...], Value]]:
+        """Write down what a reader was given."""
+        found = []
+        for number, change in enumerate(avro.decode(batch)):
+            place = tuple(Position(batch.file, batch.offset, batch.skip + number))
+            found.append((place, value_of(change)))
+        self.history.seen.update(found)
+        return found
+
+    def read_all(self) -> list[tuple[tuple[int, ...], Value]]:
+        with closing(LogReader(DIRECTORY, files=self.files)) as reader:
+            return [one for batch in reader.read(reader.first()) for one in self.saw(batch)]
+
+    def checkpoints(self) -> dict[str, tuple[int, ...] | None]:
+        found: dict[str, tuple[int, ...] | None] = {}
+        for name in self.history.commits:
+            with closing(Subscription.open(DIRECTORY, name, files=self.files, clock=self.clock)) as subscription:
+                found[name] = tuple(subscription.position) if subscription.position != START else None
+        return found
+
+    def inspect(self) -> list[str]:
+        """Open what is there, first as a reader and then as a writer; the broken promises."""
+        if self.files.exists(f"{DIRECTORY}/log.json"):
+            # A reader of another process does not wait for the writer to come back. What it sees must stay.
+            self.read_all()
+        log = self.open()
+        problems = [f"damage: {error}" for error in log.damage]
+        changes = self.read_all()
+        finding = Finding(changes, self.checkpoints())
+        problems += check(self.history, finding)
+        settle(self.history, finding)
+        end = tuple(log.end)
+        if changes and end != changes[-1][0]:
+            problems.append(f"order: the log's end is {end}, its last change {changes[-1][0]}")
+        return problems
+
+
+def after(session: Session, files: CrashFiles, history: History, seed: int) -> Session:
+    """A session that goes on with what a crash left."""
+    return Session(
+        files,
+        Random(seed),
+        session.settings,
+        history,
+        version=session.version,
+        next_id=session.next_id,
+        transactions=session.transactions,
+    )
+
+
+__all__ = ["CorruptLog", "DiskFull", "LogFailed", "Session", "after", "schema"]

@@ -1,0 +1,92 @@
+"""Settings: where values come from, and what is said when one is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from scripts import settings_page
+
+from penstock.errors import InvalidSetting
+from penstock.settings import Codec, LogSettings, Settings, known_names, load
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "penstock.toml"
+
+
+def test_defaults_need_neither_file_nor_environment() -> None:
+    assert load(None, {}) == Settings()
+
+
+def test_environment_wins_over_file_and_file_over_default(file: Path) -> None:
+    file.write_text('[log]\ncodec = "snappy"\nindex_bytes = 8192\n')
+    settings = load(str(file), {"PENSTOCK_LOG__CODEC": "zstandard"})
+    assert settings.log == LogSettings(codec=Codec.ZSTANDARD, index_bytes=8192)
+
+
+def test_functions_are_named_by_module_and_callable(file: Path) -> None:
+    file.write_text('[functions]\nbig = "shop.filters:is_big"\n')
+    settings = load(str(file), {"PENSTOCK_FUNCTIONS__SMALL": "shop.filters:is_small"})
+    assert settings.functions == {"big": "shop.filters:is_big", "small": "shop.filters:is_small"}
+
+
+def test_empty_and_foreign_variables_are_left_alone() -> None:
+    assert load(None, {"PENSTOCK_LOG__CODEC": "", "PENSTOCK_NATIVE": "0", "LOG__CODEC": "x"}) == Settings()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('[log]\ncodek = "null"', "unknown setting log.codek; did you mean log.codec?"),
+        ("[lgo]\nx = 1", "unknown setting lgo; did you mean log?"),
+        ('codec = "null"', "unknown setting codec; did you mean log.codec?"),
+        ("[retention]\ncodec = 1", "unknown setting retention.codec; did you mean log.codec?"),
+        ("[retention]\nzzz = 1", "unknown setting retention.zzz; known here: retention.bytes_max, retention.age_s_max"),
+        ("[log]\nfile_bytes_max = 3", "setting log.file_bytes_max: input should be greater than or equal to 4096"),
+        ('[log]\ncodec = "gzip"', "setting log.codec: input should be 'null', 'deflate', 'snappy' or 'zstandard'"),
+        ('[listener]\ntls_key_file = "k"', "setting listener: tls_certificate_file and tls_key_file go together"),
+        ('[functions]\nf = "import os"', "setting functions.f: string should match pattern"),
+        ("log = 3", "setting log: input should be a valid dictionary"),
+        ("\n[log\n", "the settings file is not TOML: Expected ']' at the end of a table declaration (at line 2"),
+    ],
+)
+def test_wrong_setting_is_refused_with_file_and_nearest_name(file: Path, text: str, said: str) -> None:
+    file.write_text(text)
+    with pytest.raises(InvalidSetting) as refusal:
+        load(str(file), {})
+    assert said in str(refusal.value)
+    assert refusal.value.place["file"] == str(file)
+
+
+def test_wrong_variable_is_refused_by_its_own_name(file: Path) -> None:
+    file.write_text('[log]\ncodec = "snappy"\n')
+    with pytest.raises(InvalidSetting, match=r"did you mean log.codec\? \(variable PENSTOCK_LOG__CODECC\)"):
+        load(str(file), {"PENSTOCK_LOG__CODECC": "null"})
+    with pytest.raises(InvalidSetting, match=r"setting log.index_bytes: .* \(variable PENSTOCK_LOG__INDEX_BYTES\)"):
+        load(str(file), {"PENSTOCK_LOG__INDEX_BYTES": "many"})
+
+
+def test_refused_value_is_not_shown() -> None:
+    with pytest.raises(InvalidSetting) as refusal:
+        load(None, {"PENSTOCK_LISTENER__PORT": "hunter2"})
+    assert "hunter2" not in str(refusal.value)
+    assert "hunter2" not in str(refusal.value.__cause__)
+
+
+def test_unreadable_files_are_refused_with_their_name(file: Path, tmp_path: Path) -> None:
+    with pytest.raises(InvalidSetting, match="No such file or directory"):
+        load(str(file), {})
+    with pytest.raises(InvalidSetting, match="Is a directory"):
+        load(str(tmp_path), {})
+    file.write_bytes(b"[log]\n# \xff")
+    with pytest.raises(InvalidSetting, match="not UTF-8 text"):
+        load(str(file), {})
+
+
+def test_every_setting_is_on_the_reference_page_and_the_page_is_up_to_date() -> None:
+    page = settings_page.PAGE.read_text(encoding="utf-8")
+    assert page == settings_page.page(), "run `make docs`"
+    for name in known_names():
+        assert f"`{name.rsplit('.', 1)[-1]}`" in page

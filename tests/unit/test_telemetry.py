@@ -1,0 +1,51 @@
+"""Telemetry: log events reach standard error in the right shape, and metric names follow the rules."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Iterator
+
+import pytest
+import structlog
+
+from penstock import telemetry
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture(autouse=True)
+def _untouched_logging() -> Iterator[None]:
+    before = structlog.get_config()
+    yield
+    structlog.configure(**before)
+
+
+def test_events_are_json_lines_when_nobody_watches() -> None:
+    out = io.StringIO()
+    telemetry.set_up_logging("info", out)
+    structlog.get_logger().info("file begun", table="shop.orders", number=2)
+    structlog.get_logger().debug("not shown")
+    (event,) = map(json.loads, out.getvalue().splitlines())
+    assert event.pop("timestamp").endswith("Z")
+    assert event == {"event": "file begun", "level": "info", "table": "shop.orders", "number": 2}
+
+
+def test_events_are_readable_lines_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    out = Terminal()
+    telemetry.set_up_logging("debug", out)
+    structlog.get_logger().debug("file begun", number=2)
+    assert re.search(r"\[debug +\] file begun +number=2", out.getvalue())
+    assert "\x1b" not in out.getvalue()
+
+
+def test_metric_names_have_prefix_and_base_unit() -> None:
+    constants = {value for name, value in vars(telemetry).items() if name.isupper() and isinstance(value, str)}
+    assert constants == set(telemetry.METRICS)
+    for name in telemetry.METRICS:
+        assert re.fullmatch(r"penstock_[a-z_]+?_(changes_total|bytes|bytes_total|seconds|files|clients)", name), name
