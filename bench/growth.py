@@ -96,7 +96,7 @@ class Grown:
         lines = [line, *process.stdout.read().splitlines(keepends=True)]
         process.wait()
         process.stdout.close()
-        whole = [text for text in lines if text.endswith("\n")]
+        whole = [text for text in lines if text.endswith("\n") and text.strip().isdigit()]
         if not whole:
             raise CheckFailed("the writer was killed before it had appended anything")
         self.acknowledged = int(whole[-1])
@@ -113,7 +113,8 @@ class Grown:
         )
         if done.returncode:
             raise CheckFailed(f"{words[0]} failed: {done.stderr[-2000:]}")
-        answer: dict[str, Any] = json.loads(done.stdout)
+        # The log may have something to tell; the answer is the last line.
+        answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
         return answer
 
 

@@ -37,7 +37,6 @@ from bench.harness import (
 from bench.kafka_broker import Broker
 from bench.workload import ROW_BYTES, SCHEMA, Batches
 from penstock.log.follow import Follower, Tail
-from penstock.log.reader import LogReader
 from penstock.log.table_log import TableLog
 from penstock.model.batch import ChangeBatch
 from penstock.system.files import OsFile, OsFiles
@@ -101,32 +100,31 @@ class Subscribers:
 
     def __init__(self, directory: str, count: int, shape: str) -> None:
         self.deliveries = Deliveries(count)
-        self._reader = LogReader(directory)
-        self._follower = Follower(self._reader)
-        self._stopping = threading.Event()
+        self._follower = Follower(directory)
+        self._tails: list[Tail] = []
         self._threads: list[threading.Thread] = []
         for index in range(count):
             deliver = self.deliveries.listener(index)
             if shape == "callbacks":
                 self._follower.listen(deliver)
             else:
-                tail = Tail(self._follower, self._reader.end())
-                thread = threading.Thread(target=self._iterate, args=(tail, deliver))
+                tail = Tail(self._follower, self._follower.position)
+                thread = threading.Thread(target=_iterate, args=(tail, deliver))
                 thread.start()
+                self._tails.append(tail)
                 self._threads.append(thread)
 
     def close(self) -> None:
-        self._stopping.set()
+        for tail in self._tails:
+            tail.close()
         for thread in self._threads:
             thread.join()
         self._follower.close()
-        self._reader.close()
 
-    def _iterate(self, tail: Tail, deliver: Any) -> None:
-        while not self._stopping.is_set():
-            batch = tail.next(1.0)
-            if batch is not None:
-                deliver(batch)
+
+def _iterate(tail: Tail, deliver: Any) -> None:
+    for batch in tail:
+        deliver(batch)
 
 
 class OtherProcess:

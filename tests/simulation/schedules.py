@@ -246,18 +246,25 @@ class Explorer:
                 looks.add(look)
                 self._try(schedule, clone)
 
+    def _excuse(self, session: Session, crash: Crash) -> None:
+        """Take back what does not hold: changes that were only written may be lost with the power.
+
+        When all is kept, as by the death of the process alone, every promise holds; and what is there must be sound.
+        """
+        if not self.durable and crash.mode is not Mode.KEEP:
+            session.lenient = True
+            session.history.acknowledged.clear()
+            session.history.seen.clear()
+
     def _done(self) -> bool:
         """A failing log fails at many places; ten are enough to see why."""
         return len(self.tally.failures) >= 10 or (self._limit is not None and self.tally.schedules >= self._limit)
 
     def _try(self, schedule: Schedule, files: CrashFiles) -> None:
         history = self.session.history.copy()
-        if not self.durable and schedule.crash.mode is not Mode.KEEP:
-            # What was only written may be lost with the power, but what is there must still be sound. When all is
-            # kept, as by the death of the process alone, every promise holds.
-            _release(history)
         seconds: list[tuple[CrashFiles, History]] = []
         later = after(self.session, files, history, schedule.step)
+        self._excuse(later, schedule.crash)
 
         def watch(now: CrashFiles) -> None:
             if now.disk.steps == schedule.second_step:
@@ -271,9 +278,8 @@ class Explorer:
                 if not seconds:
                     seconds.append((files.clone_after_crash(schedule.second_crash), later.history.copy()))
                 for clone, told in seconds:
-                    if not self.durable and schedule.second_crash.mode is not Mode.KEEP:
-                        _release(told)
                     last = after(later, clone, told, schedule.step)
+                    self._excuse(last, schedule.second_crash)
                     problems += [f"second crash: {problem}" for problem in last.inspect()]
                     last.close()
                     self.tally.schedules += 1
@@ -293,12 +299,6 @@ def _go_on(later: Session) -> list[str]:
         problems = later.inspect()
         later.close()
     return problems
-
-
-def _release(history: History) -> None:
-    """Take back the promises that hold for a killed process but not for power loss."""
-    history.acknowledged.clear()
-    history.seen.clear()
 
 
 def explore(workload: str, seed: int, *, limit: int | None = None) -> Tally:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from scripts import settings_page
 
 from penstock.errors import InvalidSetting
 from penstock.settings import Codec, LogSettings, Settings, known_names, load
+from scripts import settings_page
 
 
 @pytest.fixture

@@ -1,8 +1,8 @@
 """Output: text for people, JSON for programs, the same facts in both.
 
-Data goes to standard output and everything else to standard error. Streams print one line per fact and flush it at
-once, so that `| head`, `| grep` and `| jq` work while changes still come. Text has colours on a terminal only, and none
-when NO_COLOR is set.
+Data goes to standard output and everything else to standard error. Streams print one line per fact and flush after each
+batch, so that `| head`, `| grep` and `| jq` work while changes still come. Text has colours on a terminal only, and
+none when NO_COLOR is set.
 """
 
 from __future__ import annotations
@@ -32,8 +32,12 @@ EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
 def line(text: str) -> None:
-    """Print one line of data and flush it."""
+    """Print one line of data."""
     sys.stdout.write(text + "\n")
+
+
+def flush() -> None:
+    """Hand on what was printed; called after each batch, so that nobody down the pipe waits."""
     sys.stdout.flush()
 
 

@@ -21,12 +21,12 @@ def version(json: JsonOption = False) -> None:
 
 def about() -> dict[str, str | bool]:
     """The facts."""
-    from penstock.formats import NATIVE
+    from penstock.formats import native
 
     return {
         "penstock": metadata.version("penstock"),
         "python": platform.python_version(),
-        "native": NATIVE,
+        "native": native,
         "pyarrow": metadata.version("pyarrow"),
         "platform": platform.platform(),
     }

@@ -1,1 +1,1 @@
-"""TBD."""
+"""The control plane: statements, what they do, and the catalog they do it to."""

@@ -129,15 +129,15 @@ class Builder(Transformer_NonRecursive[Token, Any]):
         return p.Call(word.text, arguments, word.at)
 
     def operator(self, children: Children) -> tuple[p.Operator, int]:
-        token: Token = children[0]
-        return p.Operator("!=" if token == "<>" else str(token)), token.start_pos or 0
+        sign: Token = children[0]
+        return p.Operator("!=" if sign == "<>" else str(sign)), sign.start_pos or 0
 
     def compare(self, children: Children) -> p.Compare:
         left, (operator, at), right = children
         return p.Compare(self._value(left, at, "each side"), operator, self._value(right, at, "each side"))
 
     def in_(self, children: Children) -> p.In:
-        at = next(child.start_pos for child in children if isinstance(child, Token))
+        at = next(child.start_pos or 0 for child in children if isinstance(child, Token))
         value, *choices = (self._value(child, at, "each operand") for child in children if not isinstance(child, Token))
         return p.In(value, tuple(choices))
 

@@ -1,5 +1,7 @@
 """Complaint: what is wrong with a statement, with the line, a caret under the place and what was expected there.
 
+For example:
+
     expected TABLE or CDC_LOG, found CDCLOG; did you mean CDC_LOG?
       CREATE CDCLOG mylog ON ks.t
              ^ (line 1, column 8)
@@ -8,6 +10,8 @@
 from __future__ import annotations
 
 import unicodedata
+from itertools import takewhile
+from typing import Any
 
 from lark import Lark, Token
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
@@ -73,12 +77,14 @@ def complaint(text: str, at: int | None, message: str) -> InvalidStatement:
 def syntax_complaint(parser: Lark, text: str, start: str, error: UnexpectedInput) -> InvalidStatement:
     """The error for a text that the grammar refuses."""
     if isinstance(error, UnexpectedCharacters):
-        return complaint(text, error.pos_in_stream, _stray(text, error.pos_in_stream or 0))
+        # Lark's own annotation says that it is always None.
+        at: Any = error.pos_in_stream
+        return complaint(text, at, _stray(text, at))
     if not isinstance(error, UnexpectedToken):
         return complaint(text, len(text), "the statement ends too early")
     token = error.token
     at_end = token.type == "$END"
-    at = len(text.rstrip()) if at_end else token.start_pos
+    place = len(text.rstrip()) if at_end else token.start_pos
     is_word = token[:1].isalnum() or token[:1] in ("'", '"')
     found = "the end of the statement" if at_end else _clip(str(token)) if is_word else f"`{token}`"
     accepts = {str(terminal) for terminal in error.accepts or ()}
@@ -87,18 +93,20 @@ def syntax_complaint(parser: Lark, text: str, start: str, error: UnexpectedInput
     else:
         hint = _keyword_hint(str(token), accepts) if token[:1].isalpha() else ""
         hint = hint or _previous_hint(parser, text, start, token)
-    return complaint(text, at, f"expected {_expectation(accepts)}, found {found}{hint}")
+    return complaint(text, place, f"expected {_expectation(accepts)}, found {found}{hint}")
 
 
 def _previous_hint(parser: Lark, text: str, start: str, failed: Token) -> str:
     """A mistyped keyword may have passed for a name; then it is the token before the refused one."""
-    tokens = [token for token in parser.lex(text) if failed.type == "$END" or token.start_pos < (failed.start_pos or 0)]
+    end = len(text) if failed.type == "$END" else failed.start_pos or 0
+    # What stands behind the refused token may not even be tokens.
+    tokens = list(takewhile(lambda token: (token.start_pos or 0) < end, parser.lex(text)))
     if not tokens or tokens[-1].type not in ("NAME", "CDC_LOG"):
         return ""
     interactive = parser.parse_interactive("", start=start)
     for token in tokens[:-1]:
         interactive.feed_token(token)
-    accepts = {str(terminal) for terminal in interactive.accepts()}
+    accepts = {str(terminal) for terminal in interactive.accepts()}  # type: ignore[no-untyped-call]
     if len(tokens) > 1 and tokens[-2].type == "WITH" and "CLUSTERING" in accepts:
         # Where an option is wanted, CDC_LOG could only be an option's name; the likely wish is CDC LOG.
         accepts = (accepts - {"CDC_LOG"}) | {"CDC LOG"}

@@ -15,7 +15,7 @@ from lark.exceptions import UnexpectedInput, VisitError
 from penstock.control.build import Builder
 from penstock.control.complaint import complaint, syntax_complaint
 from penstock.errors import InvalidStatement
-from penstock.model.predicate import Predicate
+from penstock.model.predicate import RESERVED, Predicate
 from penstock.model.statement import CreateLog, CreateTable, DropLog, Statement
 
 # Longer texts are mistakes or attacks; the longest useful statement is a wide table.
@@ -23,10 +23,11 @@ STATEMENT_CHARS_MAX = 256 * 1024
 # How deep conditions and types may nest.
 DEPTH_MAX = 100
 
-KEYWORDS = frozenset(
-    "AND ASC BY CDC CDC_LOG CLUSTERING COMPACT CREATE DCS DESC DROP EXISTS FALSE IF IN IS KEY LOG NOT NULL ON OR ORDER "
-    "PRIMARY STATIC STORAGE TABLE TRUE WHERE WITH".split()
-)
+_UNRESERVED = {
+    *("ASC", "BY", "CDC", "CDC_LOG", "CLUSTERING", "COMPACT", "DCS", "DESC", "EXISTS", "KEY", "LOG", "ORDER"),
+    *("STATIC", "STORAGE"),
+}
+KEYWORDS = frozenset(_UNRESERVED | {word.upper() for word in RESERVED})
 
 
 def parse(text: str) -> Statement:

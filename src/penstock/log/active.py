@@ -1,8 +1,8 @@
 """The active segment: the file that is being written, its index, and the running figures of the log.
 
 It knows how one block gets onto the disk and into the index, not who wants it there: waiting, grouping and what an
-error means are `table_log`'s affair. After any exception from `write` the file still ends where it ended before, as soon
-as `restore` has succeeded.
+error means are `table_log`'s affair. After any exception from `write` the file still ends where it ended before, as
+soon as `restore` has succeeded.
 """
 
 from __future__ import annotations
@@ -171,9 +171,7 @@ class ActiveSegment:
 
     def _open_marks(self) -> Marks:
         table, number = self.heading.schema.table, self.heading.number
-        file = self._files.open(
-            f"{self._directory}/{file_name(table, number, TRANSACTIONS)}", write=True, create=True
-        )
+        file = self._files.open(f"{self._directory}/{file_name(table, number, TRANSACTIONS)}", write=True, create=True)
         if self._mark_count == 0:
             file.truncate(0)
             self._files.sync_directory(self._directory)

@@ -1,13 +1,14 @@
 """Blocks: what one commit writes, and how it is known to be whole when it is read.
 
 A block is an Avro container block: count, length, data, sync marker. Avro has no checksum, so the last record of each
-block carries a seal: the writer's epoch and the CRC-32 of everything before it (docs/formats/change-log.md). The seal is
-durable with the data it covers, which is what tells a whole block from a torn one after a crash.
+block carries a seal: the writer's epoch and the CRC-32 of everything before it (docs/formats/change-log.md). The seal
+is durable with the data it covers, which is what tells a whole block from a torn one after a crash.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from penstock.formats import container
@@ -25,7 +26,8 @@ _CRC_BYTES = 4
 _PARTS_MAX = 16
 
 
-class Block(NamedTuple):
+@dataclass(slots=True)
+class Block:
     """One whole block, checked."""
 
     offset: int

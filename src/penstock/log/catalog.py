@@ -14,7 +14,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 from penstock.errors import CorruptData, DiskFull, LogClosed, PenstockError, StorageError, UnsupportedFormat
 from penstock.log.refusal import refused
@@ -121,7 +121,8 @@ class Catalog:
         keyspace, name = schema.table
         row = (json.dumps(schema.to_json()), schema.version, keyspace, name, schema.version)
         return self._write(
-            "UPDATE tables SET schema = ?, schema_version = ? WHERE keyspace = ? AND name = ? AND schema_version < ?", row
+            "UPDATE tables SET schema = ?, schema_version = ? WHERE keyspace = ? AND name = ? AND schema_version < ?",
+            row,
         )
 
     def table(self, table: TableId) -> TableEntry | None:
@@ -166,7 +167,7 @@ class Catalog:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _table_entry(self, row: tuple[str, int, int]) -> TableEntry:
+    def _table_entry(self, row: tuple[Any, ...]) -> TableEntry:
         try:
             return TableEntry(TableSchema.from_json(json.loads(row[0])), bool(row[1]), row[2])
         except (ValueError, PenstockError) as error:
@@ -177,7 +178,7 @@ class Catalog:
             raise LogClosed("the catalog is closed", file=self._path)
         return self._connection
 
-    def _read(self, query: str, values: tuple[object, ...] = ()) -> list[tuple[object, ...]]:
+    def _read(self, query: str, values: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
         with self._lock, _naming(self._path):
             return self._open().execute(query, values).fetchall()
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from penstock.errors import (
     CorruptCheckpoint,
+    CorruptLog,
     InvalidValue,
     PenstockError,
     PositionAhead,
@@ -19,6 +20,7 @@ from penstock.errors import (
     UnsupportedFormat,
 )
 from penstock.log import names, sealed
+from penstock.log.reader import LogReader
 from penstock.log.refusal import refused
 from penstock.model.position import Position
 from penstock.model.schema import TableId
@@ -90,18 +92,41 @@ def load(files: Files, path: str) -> Checkpoint | None:
         raise CorruptCheckpoint(f"checkpoint not readable: {error}", file=path) from error
 
 
-def check(found: Checkpoint, path: str, *, log_id: str, table: TableId, subscription: str, end: Position) -> None:
-    """Refuse a checkpoint that belongs elsewhere or lies ahead of the log's durable end."""
-    if found.table != table:
-        raise CorruptCheckpoint(f"this checkpoint belongs to table {found.table}, not to {table}", file=path)
-    if found.log_id != log_id:
-        raise CorruptCheckpoint("this checkpoint belongs to another log of the table", file=path, log=log_id)
+def check(found: Checkpoint, path: str, reader: LogReader, subscription: str) -> None:
+    """Refuse a checkpoint that belongs elsewhere or lies ahead of the log."""
+    if found.table != reader.table:
+        raise CorruptCheckpoint(f"this checkpoint belongs to table {found.table}, not to {reader.table}", file=path)
+    if found.log_id != reader.log_id:
+        raise CorruptCheckpoint("this checkpoint belongs to another log of the table", file=path, log=reader.log_id)
     if found.subscription != subscription:
         raise CorruptCheckpoint(
             f"this checkpoint belongs to subscription {found.subscription!r}, not to {subscription!r}", file=path
         )
-    if found.position > end:
-        raise PositionAhead("the checkpoint lies ahead of the log", file=path, position=found.position, end=end)
+    if not is_in_log(reader, found.position):
+        raise PositionAhead(
+            "the checkpoint lies ahead of the log", file=path, position=found.position, end=reader.end()
+        )
+
+
+def is_in_log(reader: LogReader, position: Position) -> bool:
+    """Whether the log has come to this position.
+
+    After power loss the watermark may be behind until a writer opens the log; a checkpoint is not, for it was synced.
+    Then the files are asked: a header tells how far the log had come before it, and a whole block is its own proof.
+    """
+    if position <= reader.end():
+        return True
+    infos = reader.files()
+    if infos and position <= reader.heading(infos[-1].number).last:
+        return True
+    info = next((info for info in infos if info.number == position.file), None)
+    if info is None or not reader.heading(info.number).size <= position.offset < info.bytes:
+        return False
+    try:
+        block = next(reader.blocks(info.number, position.offset, info.bytes), None)
+    except CorruptLog:
+        return False
+    return block is not None and position.ordinal < block.count
 
 
 class CheckpointFile:
@@ -110,15 +135,16 @@ class CheckpointFile:
     def __init__(self, files: Files, directory: str, subscription: str) -> None:
         self._files = files
         self._directory = directory
+        self._subscription = subscription
         self._name = names.checkpoint_name(subscription)
         self.path = f"{directory}/{self._name}"
         self.current: Checkpoint | None = None
 
-    def load(self, *, log_id: str, table: TableId, subscription: str, end: Position) -> Checkpoint | None:
-        """Read and check the file; None when the subscription is new."""
+    def load(self, reader: LogReader) -> Checkpoint | None:
+        """Read the file and check that it belongs to this log; None when the subscription is new."""
         found = load(self._files, self.path)
         if found is not None:
-            check(found, self.path, log_id=log_id, table=table, subscription=subscription, end=end)
+            check(found, self.path, reader, self._subscription)
         self.current = found
         return found
 

@@ -95,13 +95,14 @@ def compare(left: Any, chosen: Operator, right: Any) -> bool:
     family_left, family_right = natural_family(left), natural_family(right)
     if family_left != family_right or (chosen.is_order and not has_order(family_left)):
         raise TypeError(f"{family_left} and {family_right} do not compare by {chosen.value}")
-    # A decimal that is not a number raises on order; as a float it compares like every other NaN.
-    left, right = _plain_nan(left), _plain_nan(right)
+    if _is_nan(left) or _is_nan(right):
+        # Arrow's rule for floats. Python has it too, but raises where a decimal takes part.
+        return chosen is Operator.NOT_EQUAL
     return bool(_COMPARE[chosen](left, right))
 
 
-def _plain_nan(value: Any) -> Any:
-    return math.nan if isinstance(value, Decimal) and value.is_nan() else value
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, float | Decimal) and math.isnan(value)
 
 
 def comparable(value: Any, type_: Type) -> Any:

@@ -2,13 +2,15 @@
 
 Truths are Arrow boolean arrays whose nulls mean unknown, combined by Kleene's rules. Comparisons of columns run over
 whole Arrow columns; a step that needs Python (a user function, a kind of number that Arrow cannot hold exactly) looks
-only at the changes whose outcome still depends on it. AND and OR therefore take their cheap parts first.
+only at the changes whose outcome still depends on it. AND and OR therefore take their cheap parts first, and those with
+user functions last.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from enum import IntEnum
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -19,7 +21,7 @@ from penstock.log.comparison import comparable, compare
 from penstock.log.vectors import Vectors
 from penstock.model.batch import ChangeBatch
 from penstock.model.change import Change, Set
-from penstock.model.predicate import Call, ColumnRef, Compare, In, IsNull, Literal, Operator, Truth, Value
+from penstock.model.predicate import Call, ColumnRef, Compare, In, IsNull, Literal, Operator, Truth, Value, has_call, iter_values
 from penstock.model.types import Type
 
 _UNKNOWN = pa.scalar(None, pa.bool_())
@@ -75,13 +77,20 @@ class Rows:
         self.raised[error.function, error.error] += 1
 
 
+class Cost(IntEnum):
+    """What a step costs per change; AND and OR go by it."""
+
+    ARROW = 0
+    PYTHON = 1
+    FUNCTION = 2
+
+
 class Step(Protocol):
     """A part of the predicate."""
 
-    # Whether Python code runs per change.
-    slow: bool
+    cost: Cost
 
-    def run(self, rows: Rows, need: pa.BooleanArray) -> pa.BooleanArray:
+    def run(self, rows: Rows, need: pa.BooleanArray, /) -> pa.BooleanArray:
         """The truth of each change; where `need` is false any answer will do."""
         ...
 
@@ -90,8 +99,8 @@ class AllSteps:
     """AND."""
 
     def __init__(self, parts: list[Step]) -> None:
-        self._parts = sorted(parts, key=lambda part: part.slow)
-        self.slow = self._parts[-1].slow
+        self._parts = sorted(parts, key=lambda part: part.cost)
+        self.cost = self._parts[-1].cost
 
     def run(self, rows: Rows, need: pa.BooleanArray) -> pa.BooleanArray:
         result = self._parts[0].run(rows, need)
@@ -105,8 +114,8 @@ class AnyStep:
     """OR."""
 
     def __init__(self, parts: list[Step]) -> None:
-        self._parts = sorted(parts, key=lambda part: part.slow)
-        self.slow = self._parts[-1].slow
+        self._parts = sorted(parts, key=lambda part: part.cost)
+        self.cost = self._parts[-1].cost
 
     def run(self, rows: Rows, need: pa.BooleanArray) -> pa.BooleanArray:
         result = self._parts[0].run(rows, need)
@@ -117,7 +126,7 @@ class AnyStep:
 
 
 def _still_needed(rows: Rows, need: pa.BooleanArray, undecided: pa.BooleanArray, part: Step) -> pa.BooleanArray:
-    if not part.slow:
+    if part.cost is Cost.ARROW:
         return need
     need = pc.and_(need, undecided)
     if rows.failed:
@@ -131,7 +140,7 @@ class Opposite:
 
     def __init__(self, part: Step) -> None:
         self._part = part
-        self.slow = part.slow
+        self.cost = part.cost
 
     def run(self, rows: Rows, need: pa.BooleanArray) -> pa.BooleanArray:
         return pc.invert(self._part.run(rows, need))
@@ -140,7 +149,7 @@ class Opposite:
 class ColumnCompare:
     """A column compared with a literal or with a column of the same Arrow type."""
 
-    slow = False
+    cost = Cost.ARROW
 
     def __init__(self, column: str, operator: Operator, other: str | None, literal: Any) -> None:
         self._column = column
@@ -148,7 +157,7 @@ class ColumnCompare:
         self._other = other
         self._literal = literal
 
-    def run(self, rows: Rows, need: pa.BooleanArray) -> pa.BooleanArray:
+    def run(self, rows: Rows, _need: pa.BooleanArray) -> pa.BooleanArray:
         values = rows.vectors.values(self._column)
         if self._other is not None:
             return pc.call_function(self._kernel, [values, rows.vectors.values(self._other)])
@@ -158,13 +167,13 @@ class ColumnCompare:
 class ColumnIn:
     """A column looked up in a list of literals."""
 
-    slow = False
+    cost = Cost.ARROW
 
     def __init__(self, column: str, literals: list[Any]) -> None:
         self._column = column
         self._literals = literals
 
-    def run(self, rows: Rows, need: pa.BooleanArray) -> pa.BooleanArray:
+    def run(self, rows: Rows, _need: pa.BooleanArray) -> pa.BooleanArray:
         values = rows.vectors.values(self._column)
         if pa.types.is_floating(values.type):
             # The look-up tells 0.0 from -0.0, which are equal.
@@ -173,19 +182,19 @@ class ColumnIn:
             for one in found[1:]:
                 result = pc.or_kleene(result, one)
             return result
-        choices = pa.array([rows.vectors.scalar(self._column, literal).as_py() for literal in self._literals], values.type)
+        choices = rows.vectors.array(self._column, self._literals)
         return pc.if_else(pc.is_valid(values), pc.is_in(values, value_set=choices), _UNKNOWN)
 
 
 class ColumnIsNull:
     """Whether the change sets a column to null, or deletes it."""
 
-    slow = False
+    cost = Cost.ARROW
 
     def __init__(self, column: str) -> None:
         self._column = column
 
-    def run(self, rows: Rows, need: pa.BooleanArray) -> pa.BooleanArray:
+    def run(self, rows: Rows, _need: pa.BooleanArray) -> pa.BooleanArray:
         null = pc.is_null(rows.vectors.values(self._column))
         return pc.if_else(rows.vectors.touched(self._column), null, _UNKNOWN)
 
@@ -193,12 +202,12 @@ class ColumnIsNull:
 class ColumnTruth:
     """A boolean column."""
 
-    slow = False
+    cost = Cost.ARROW
 
     def __init__(self, column: str) -> None:
         self._column = column
 
-    def run(self, rows: Rows, need: pa.BooleanArray) -> pa.BooleanArray:
+    def run(self, rows: Rows, _need: pa.BooleanArray) -> pa.BooleanArray:
         return rows.vectors.values(self._column)
 
 
@@ -208,9 +217,8 @@ Leaf = Compare | In | IsNull | Truth
 class PythonLeaf:
     """A comparison, look-up, null test or boolean that is evaluated change by change."""
 
-    slow = True
-
     def __init__(self, leaf: Leaf, types: Mapping[str, Type], functions: Mapping[str, Callable[..., Any]]) -> None:
+        self.cost = Cost.FUNCTION if has_call(leaf) else Cost.PYTHON
         self._leaf = leaf
         self._types = types
         self._functions = functions
@@ -292,8 +300,7 @@ class PythonLeaf:
 
     def _blamed(self) -> str:
         """The function that gave a value which cannot be used."""
-        values = (getattr(self._leaf, "value", None), getattr(self._leaf, "left", None), getattr(self._leaf, "right", None))
-        return next((value.function for value in values if isinstance(value, Call)), "")
+        return next((value.function for value in iter_values(self._leaf) if isinstance(value, Call)), "")
 
 
 def column_value(change: Change, name: str) -> Any:

@@ -173,11 +173,13 @@ class Tail:
     def next(self, timeout_s: float | None = None) -> ChangeBatch | None:
         """The next batch; None after the timeout, or when the tail was closed."""
         while True:
-            batch = self._from_files() if self._behind else self._from_queue(timeout_s)
+            catching_up = self._behind
+            batch = self._from_files() if catching_up else self._from_queue(timeout_s)
             if batch is not None:
                 self.position = batch.last
                 return batch
-            if not self._behind:
+            # Between files and queue a tail may change over either way without having waited yet.
+            if not catching_up and not self._behind:
                 return None
 
     def __iter__(self) -> Iterator[ChangeBatch]:

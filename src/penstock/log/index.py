@@ -1,8 +1,9 @@
 """The index: where each block of a file is, and which transactions a stretch of it holds.
 
 Beside `ks.table.000001.avro` stands `….idx`, with one fixed-size entry per block, and, when the source has
-transactions, `….txn`. Both can be rebuilt from the data. An entry is written only after its block is durable, so a sound
-entry vouches for its block; entries are checked one by one, because those not yet synced can be lost in any pattern.
+transactions, `….txn`. Both can be rebuilt from the data. An entry is written only after its block is durable, so a
+sound entry vouches for its block; entries are checked one by one, because those not yet synced can be lost in
+any pattern.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from penstock.system.checksum import crc32
@@ -28,7 +30,8 @@ MARK_BYTES = _MARK.size
 NO_TIME = -(1 << 63)
 
 
-class Entry(NamedTuple):
+@dataclass(slots=True)
+class Entry:
     """One block of the data file."""
 
     offset: int
@@ -147,7 +150,9 @@ class Index:
         return low
 
     def _pack(self, entry: Entry) -> bytes:
-        head = _ENTRY.pack(*entry, 0)[:-4]
+        head = _ENTRY.pack(
+            entry.offset, entry.length, entry.count, entry.rows_before, entry.when_max, entry.epoch, entry.crc, 0
+        )[:-4]
         return head + crc32(head, self._seed).to_bytes(4, "little")
 
     def _unpack(self, data: bytes) -> Entry | None:

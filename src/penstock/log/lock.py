@@ -63,9 +63,8 @@ class WriterLock:
 
     def note(self, closing: Closing) -> None:
         """Write down durably who holds the lock, or (with a file) that the log was closed in good order."""
-        content = {"epoch": closing.epoch, "file": closing.file, "end": closing.end}
-        content |= {"pid": os.getpid(), "host": socket.gethostname()[:64]}
-        text = json.dumps(content)
+        place = {"epoch": closing.epoch, "file": closing.file, "end": closing.end}
+        text = json.dumps({**place, "pid": os.getpid(), "host": socket.gethostname()[:64]})
         line = f"{crc32(text.encode()):08x} {text}\n".encode()
         self._file.pwrite(line.ljust(_SIZE, b" "), 0)
         self._file.sync()

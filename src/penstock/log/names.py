@@ -41,7 +41,7 @@ def encode(name: str) -> str:
 
 
 def directory_name(table: TableId, log: str | None = None, *, parked: bool = False) -> str:
-    """The directory of a table's log: `ks.table`, `ks.table@log` for a named one, `…!parked` for what it could not filter."""
+    """A log's directory: `ks.table`, `ks.table@log` for a named one, `…!parked` for what its filter could not judge."""
     name = f"{encode(table.keyspace)}.{encode(table.table)}"
     if log is not None:
         name += f"@{encode(log)}"

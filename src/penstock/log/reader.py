@@ -1,8 +1,8 @@
 """LogReader: reads one table's change log, in any process, beside the writer.
 
-It takes no lock and sees what is durable and nothing else: its limit is the watermark. Every block is checked when it is
-read. What cannot be read raises `CorruptLog` with file and offset; only a caller who asks for it reads on past damage,
-and then each gap is logged.
+It takes no lock and sees what is durable and nothing else: its limit is the watermark. Every block is checked when it
+is read. What cannot be read raises `CorruptLog` with file and offset; only a caller who asks for it reads on past
+damage, and then each gap is logged.
 """
 
 from __future__ import annotations
@@ -244,18 +244,16 @@ class LogReader:
 
     @staticmethod
     def _batch(heading: Heading, block: Block, skip: int) -> ChangeBatch:
-        return ChangeBatch(
-            heading.schema, block.count, block.rows, file=heading.number, offset=block.offset, skip=skip
-        )
+        return ChangeBatch(heading.schema, block.count, block.rows, file=heading.number, offset=block.offset, skip=skip)
 
     # Searching.
 
     def seek_time(self, when_us: int) -> Position:
-        """The position to read after, so that the first change read is the first with `when` at or after `when_us`."""
+        """The position to read after, so that the first change at or after `when_us` is read next."""
         return search.by_time(self, self._files, when_us)
 
     def seek_transaction(self, domain: str, sequence: int) -> Position | None:
-        """The position to read after, so that the first change read is the transaction's first; None: not in the log."""
+        """The position to read after, so that the transaction's first change is read next; None: not in the log."""
         return search.by_transaction(self, self._files, domain, sequence)
 
     def blocks(self, number: int, start: int, limit: int) -> Iterator[ChangeBatch]:
@@ -269,4 +267,3 @@ class LogReader:
             raise CorruptLog(f"damage inside the log: {torn.reason}", file=self.path(number), offset=start) from torn
         finally:
             file.close()
-

@@ -192,20 +192,19 @@ def recover(
     try:
         tail.load_index()
         clean = (closing.file, closing.end) == (number, tail.size) and tail.end == tail.size
-        damage = None
-        if not clean:
-            damage = _mend(tail, watermark)
-        return Recovered(tail.activate(), clean, tail.epoch, tail.end if damage is None else tail.size, damage)
+        # An empty file may have been made anew since the watermark was written, so only one with changes counts.
+        promised = watermark.end if watermark is not None and watermark.last.file == number else 0
+        damage = None if clean else _mend(tail, promised)
+        end = tail.end if damage is None else max(tail.size, tail.end, promised)
+        return Recovered(tail.activate(), clean, tail.epoch, end, damage)
     except BaseException:
         tail.close()
         raise
 
 
-def _mend(tail: _Tail, watermark: Watermark | None) -> CorruptLog | None:
-    """Read the tail and cut a torn end. What was damaged, when it was more than that."""
+def _mend(tail: _Tail, promised: int) -> CorruptLog | None:
+    """Read the tail and cut a torn end, but nothing before `promised`. What was damaged, when it was more than that."""
     start = tail.end
-    # An empty file may have been made anew since the watermark was written, so only one with changes counts.
-    promised = watermark.end if watermark is not None and watermark.last.file == tail.heading.number else 0
     if start > tail.size:
         return CorruptLog("the file is shorter than its index says", file=tail.path, offset=tail.size)
     torn = tail.rebuild(segment.blocks(tail.file, tail.heading, start, tail.size))
@@ -218,4 +217,3 @@ def _mend(tail: _Tail, watermark: Watermark | None) -> CorruptLog | None:
         return CorruptLog("the file is shorter than it was", file=tail.path, offset=tail.size)
     tail.settle(start)
     return None
-

@@ -144,6 +144,10 @@ def _expired(subscriber: Checkpoint, spans: Sequence[Span], settings: RetentionS
     return now_us - max(subscriber.time, waiting.modified_us) > settings.subscriber_expiry_s * 1_000_000
 
 
+def _needs_times(settings: RetentionSettings) -> bool:
+    return settings.age_s_max is not None or settings.subscriber_expiry_s is not None
+
+
 class _Run:
     """One run over one directory, under the retention lock."""
 
@@ -153,7 +157,7 @@ class _Run:
         self._reader = reader
 
     def apply(self, settings: RetentionSettings, now_us: int, modified: Callable[[str], int]) -> Report:
-        spans = self._spans(modified)
+        spans = self._spans(modified if _needs_times(settings) else None)
         if not spans:
             return Report()
         self._sweep(spans[0].number)
@@ -181,31 +185,25 @@ class _Run:
         removed = tuple((span.number, reason) for span, reason in plan)
         return Report(removed, sum(span.bytes for span, _ in plan), tuple(losses))
 
-    def _spans(self, modified: Callable[[str], int]) -> list[Span]:
+    def _spans(self, modified: Callable[[str], int] | None) -> list[Span]:
         infos = self._reader.files()
         # A file's last change stands in the next one's header; a file without changes ends where the one before did.
         lasts = [self._reader.heading(info.number).last for info in infos[1:]]
         lasts.append(self._reader.end())
+        times = [modified(info.path) if modified is not None else 0 for info in infos]
         return [
-            Span(info.number, info.bytes, last, modified(info.path)) for info, last in zip(infos, lasts, strict=True)
+            Span(info.number, info.bytes, last, time_us)
+            for info, last, time_us in zip(infos, lasts, times, strict=True)
         ]
 
     def _subscribers(self) -> tuple[list[Checkpoint], list[PenstockError]]:
         good, bad = [], []
-        end = self._reader.end()
         for path, found in checkpoint.load_all(self._files, self._directory).items():
             if isinstance(found, PenstockError):
                 bad.append(found)
                 continue
             try:
-                checkpoint.check(
-                    found,
-                    path,
-                    log_id=self._reader.log_id,
-                    table=self._reader.table,
-                    subscription=found.subscription,
-                    end=end,
-                )
+                checkpoint.check(found, path, self._reader, found.subscription)
             except PenstockError as error:
                 bad.append(error)
             else:

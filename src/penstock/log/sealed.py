@@ -75,4 +75,3 @@ def write(files: Files, directory: str, name: str, content: Mapping[str, Any]) -
     finally:
         file.close()
     files.rename(temporary, path)
-    files.sync_directory(directory)

@@ -22,17 +22,18 @@ from penstock.errors import (
     PositionAhead,
     SubscriptionLocked,
 )
-from penstock.log import names, retention
-from penstock.log.checkpoint import Checkpoint, CheckpointFile
+from penstock.log import names, retention, watermark
+from penstock.log.checkpoint import Checkpoint, CheckpointFile, is_in_log
 from penstock.log.follow import Follower, Tail
 from penstock.log.reader import LogReader
 from penstock.log.refusal import refused
 from penstock.log.retention import Loss
 from penstock.model.batch import ChangeBatch
-from penstock.model.position import Position
+from penstock.model.position import START, Position
 from penstock.settings import RetentionSettings
 from penstock.system.clock import Clock, SystemClock
 from penstock.system.files import File, Files, OsFiles
+from penstock.system.watch import FileWatch
 
 log = structlog.get_logger()
 
@@ -68,7 +69,7 @@ class Subscription:
         self._file = CheckpointFile(files, directory, name)
         self._tail: Tail | None = None
         # The last change that was handed out: reading goes on behind it, committed or not.
-        self._cursor = self._load_or_none()
+        self._cursor = self._load()
         self._loss: Loss | None = None
 
     @classmethod
@@ -132,9 +133,11 @@ class Subscription:
         self._check_open()
         self._drop_tail()
         self.check_loss()
+        if self._cursor > self._reader.end():
+            return
         try:
             for batch in self._reader.read(self._cursor):
-                self._cursor = batch.last
+                self._advance(batch)
                 yield batch
         except ChangesLost as error:
             raise self._as_loss(error) from error
@@ -144,8 +147,10 @@ class Subscription:
         self._check_open()
         if self._tail is None:
             self.check_loss()
+            if self._cursor > self._reader.end() and not self._wait_for_writer(timeout_s):
+                return None
             if self._follower is None:
-                self._follower = Follower(self._reader)
+                self._follower = Follower(self._directory, files=self._files)
             self._tail = Tail(self._follower, self._cursor)
         try:
             batch = self._tail.next(timeout_s)
@@ -153,7 +158,7 @@ class Subscription:
             self._drop_tail()
             raise self._as_loss(error) from error
         if batch is not None:
-            self._cursor = batch.last
+            self._advance(batch)
         return batch
 
     def check_loss(self) -> None:
@@ -171,11 +176,15 @@ class Subscription:
         before = self.position
         if position == before:
             return
-        if position > self._cursor and position > self._reader.end():
+        if position > self._cursor and not is_in_log(self._reader, position):
             raise PositionAhead(
                 "this position is not in the log yet", subscription=self.name, position=position, end=self._reader.end()
             )
         self._save(position)
+        if position > self._cursor:
+            # The caller has read elsewhere; what is done is not handed out any more.
+            self._drop_tail()
+            self._cursor = position
         if self._retention is not None and position.file > before.file:
             self._apply_retention(self._retention)
 
@@ -242,17 +251,32 @@ class Subscription:
             raise _changes_lost(Loss(self.name, start, gone))
         return start
 
-    def _load_or_none(self) -> Position:
-        found = self._file.load(
-            log_id=self._reader.log_id,
-            table=self._reader.table,
-            subscription=self.name,
-            end=self._reader.end(),
-        )
-        return found.position if found is not None else Position(0, 0, 0)
+    def _load(self) -> Position:
+        found = self._file.load(self._reader)
+        return found.position if found is not None else START
+
+    def _advance(self, batch: ChangeBatch) -> None:
+        if self._cursor == START and batch.file > 1:
+            # Reading from START gives what is left; a cap may have taken files since we looked.
+            self.check_loss()
+        self._cursor = batch.last
+
+    def _wait_for_writer(self, timeout_s: float | None) -> bool:
+        """After power loss, wait until a writer has opened the log and said again how far it is durable."""
+        deadline = None if timeout_s is None else self._clock.monotonic() + timeout_s
+        watch = FileWatch(f"{self._directory}/{watermark.NAME}")
+        try:
+            while self._cursor > self._reader.end():
+                left = None if deadline is None else deadline - self._clock.monotonic()
+                if left is not None and left <= 0:
+                    return False
+                watch.wait(left)
+        finally:
+            watch.close()
+        return True
 
     def _look_for_loss(self) -> Loss | None:
-        return retention.lost(self._reader, self.name, max(self.position, self._cursor))
+        return retention.lost(self._reader, self.name, self._cursor)
 
     def _as_loss(self, error: ChangesLost) -> ChangesLost:
         """The reader's refusal in this subscription's words."""

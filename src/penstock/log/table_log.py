@@ -1,8 +1,7 @@
 """TableLog: the writer of one table's change log.
 
-`append` returns when the changes are durable, and not before. Whoever appends while another commit is under way waits
-in a queue; when that commit is done, one of those waiting writes everything that queued up as one block with one sync
-(group commit), so the cost of a sync is shared and no thread is needed. `submit` does the same without waiting.
+`append` returns when the changes are durable, and not before; `submit` does the same without waiting. What arrives
+while a commit is under way is written together as the next block, with one sync (`group_commit`).
 
 Always true: a block is written only when the one before it is durable; what failed is cut off again and never
 acknowledged; after a failed sync nothing more is acknowledged until the log is opened anew; a writer that was fenced
@@ -12,8 +11,6 @@ acknowledges nothing.
 from __future__ import annotations
 
 import os
-import threading
-from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from types import TracebackType
@@ -29,17 +26,16 @@ from penstock.errors import (
     LogClosed,
     LogError,
     LogFailed,
-    PenstockError,
     WriterFenced,
 )
 from penstock.log import identity, watermark
 from penstock.log.active import ActiveSegment, Figures
+from penstock.log.group_commit import GroupCommit, Ticket
 from penstock.log.lock import Closing, WriterLock
 from penstock.log.names import DATA, TEMPORARY, file_number
 from penstock.log.recovery import Recovered, recover
 from penstock.log.refusal import refused
 from penstock.log.segment import Heading
-from penstock.log.ticket import Ticket
 from penstock.log.watermark import Watermark
 from penstock.model.batch import ChangeBatch
 from penstock.model.position import Position
@@ -48,9 +44,6 @@ from penstock.settings import Acknowledge, LogSettings
 from penstock.system.files import File, Files, OsFiles
 
 log = structlog.get_logger()
-
-# What may wait in the queue before `submit` itself waits.
-_QUEUE_BYTES_MAX = 64 << 20
 
 
 class TableLog:
@@ -75,17 +68,10 @@ class TableLog:
         self._entropy = entropy
         self._node = node
         self._data_centre = data_centre
-        self._queue: deque[Ticket] = deque()
-        self._queue_bytes = 0
-        self._mutex = threading.Lock()
-        self._room = threading.Condition(self._mutex)
-        self._idle = threading.Condition(self._mutex)
-        self._leading = False
+        self._commits = GroupCommit(self._write, self.settings.block_bytes_max)
         self._closed = False
         self._accepted: TableSchema | None = None
         self._failure: LogError | None = None
-        self._committer: threading.Thread | None = None
-        self._work = threading.Condition(self._mutex)
         try:
             self._open(schema)
         except OSError as error:
@@ -125,42 +111,21 @@ class TableLog:
 
     def append(self, batch: ChangeBatch) -> Position:
         """Append and wait until it is durable. The position of the batch's last change."""
-        ticket = Ticket(batch)
-        with self._mutex:
-            self._enqueue(ticket)
-            lead = not self._leading and self._committer is None
-            if lead:
-                self._leading = True
-            elif not self._leading:
-                self._work.notify()
-        if lead or ticket.wait_or_lead():
-            self._lead()
-        return ticket.wait()
+        self._check(batch)
+        return self._commits.append(batch)
 
     def submit(self, batch: ChangeBatch) -> Ticket:
         """Append without waiting; the ticket tells when it is durable. Waits only when too much is queued."""
-        ticket = Ticket(batch)
-        with self._mutex:
-            if self._committer is None and not self._closed:
-                self._committer = threading.Thread(target=self._commit_forever, name="penstock-commit", daemon=True)
-                self._committer.start()
-            while self._queue_bytes > _QUEUE_BYTES_MAX and self._failure is None and not self._closed:
-                self._room.wait()
-            self._enqueue(ticket)
-            self._work.notify()
-        return ticket
+        self._check(batch)
+        return self._commits.submit(batch)
 
     def close(self) -> None:
         """Wait for what is queued, sync the index, and let the next writer in."""
-        with self._mutex:
-            if self._closed:
-                return
-            self._closed = True
-            self._work.notify()
-            while self._leading or self._queue:
-                self._idle.wait()
-        if self._committer is not None:
-            self._committer.join()
+        if self._closed:
+            return
+        self._closed = True
+        self._commits.refuse(LogClosed("the log is closed", directory=self.directory))
+        self._commits.drain()
         try:
             if self._failure is None:
                 self._segment.restore()
@@ -219,7 +184,9 @@ class TableLog:
         else:
             self._identity = identity.create(files, directory, schema.table, self._entropy)
         if self._identity.table != schema.table:
-            raise InvalidInput(f"this is the log of table {self._identity.table}", directory=directory, table=schema.table)
+            raise InvalidInput(
+                f"this is the log of table {self._identity.table}", directory=directory, table=schema.table
+            )
         for name in names:
             if name.endswith(f".{DATA}{TEMPORARY}"):
                 files.unlink(f"{directory}/{name}")
@@ -278,91 +245,22 @@ class TableLog:
         )
         return ActiveSegment.create(self._files, self.directory, heading, figures)
 
-    # Committing. Only one thread at a time is here: the leader, or the committer thread.
-
-    def _enqueue(self, ticket: Ticket) -> None:
-        """Queue it, or refuse it. The mutex is held."""
-        if self._failure is not None:
-            raise self._again(self._failure)
-        if self._closed:
-            raise LogClosed("the log is closed", directory=self.directory)
-        batch = ticket.batch
+    def _check(self, batch: ChangeBatch) -> None:
         if batch.count < 1 or len(batch.rows) > self.settings.block_bytes_max:
             raise InvalidValue(
-                f"a batch of {batch.count} changes and {len(batch.rows)} bytes; a block takes one change or more and at "
-                f"most {self.settings.block_bytes_max} bytes",
+                f"a batch of {batch.count} changes and {len(batch.rows)} bytes; a block takes at least one change "
+                f"and at most {self.settings.block_bytes_max} bytes",
                 table=batch.schema.table,
             )
         if batch.schema.table != self._identity.table:
             raise InvalidInput("a batch of another table", table=batch.schema.table, directory=self.directory)
-        self._queue.append(ticket)
-        self._queue_bytes += len(batch.rows)
 
-    def _lead(self) -> None:
-        """Commit what is queued once, then hand the lead to the next one waiting."""
-        try:
-            self._commit(self._take_group())
-        finally:
-            with self._mutex:
-                if self._queue and self._committer is None:
-                    self._queue[0].promote()
-                else:
-                    self._leading = False
-                    self._work.notify()
-                    self._idle.notify_all()
+    # Committing. Only one thread at a time is here: the leader of the group whose turn it is.
 
-    def _commit_forever(self) -> None:
-        """The committer thread, which runs once `submit` was used."""
-        while True:
-            with self._mutex:
-                while self._leading or not self._queue:
-                    if self._closed and not self._leading:
-                        self._idle.notify_all()
-                        return
-                    self._work.wait()
-                self._leading = True
-            self._lead()
-
-    def _take_group(self) -> list[Ticket]:
-        """As many of the queued batches as make one block: same schema, within the size."""
-        with self._mutex:
-            first = self._queue.popleft()
-            group, size = [first], len(first.batch.rows)
-            schema = first.batch.schema
-            while self._queue:
-                batch = self._queue[0].batch
-                if batch.schema is not schema and batch.schema != schema:
-                    break
-                if size + len(batch.rows) > self.settings.block_bytes_max:
-                    break
-                group.append(self._queue.popleft())
-                size += len(batch.rows)
-            self._queue_bytes -= size
-            self._room.notify_all()
-            return group
-
-    def _commit(self, group: list[Ticket]) -> None:
-        """Make one group durable and tell each of its tickets."""
-        try:
-            if self._failure is not None:
-                raise self._again(self._failure)
-            offset = self._write([ticket.batch for ticket in group])
-        except PenstockError as error:
-            for ticket in group:
-                ticket.fail(self._again(error))
-            return
-        except BaseException:
-            # A fault of ours. Nobody may wait for ever, and nothing more is acknowledged.
-            self._fail(LogFailed("the commit was cut short", directory=self.directory))
-            for ticket in group:
-                ticket.fail(LogFailed("the commit was cut short", directory=self.directory))
-            raise
-        number, ordinal = self._segment.heading.number, -1
-        for ticket in group:
-            ordinal += ticket.batch.count
-            ticket.succeed(Position(number, offset, ordinal))
-
-    def _write(self, batches: list[ChangeBatch]) -> int:
+    def _write(self, batches: list[ChangeBatch]) -> tuple[int, int]:
+        """Make the batches durable as one block, and tell where it is."""
+        if self._failure is not None:
+            raise self._failure
         path = self._segment.path
         try:
             self._segment.restore()
@@ -381,7 +279,7 @@ class TableLog:
             # The changes are durable, so they are acknowledged. A full disk lets us try again at the next commit.
             if not isinstance(refused(error, "writing the index", path), DiskFull):
                 self._fail(LogFailed(f"the index could not be kept: errno {error.errno}", file=path))
-        return offset
+        return self._segment.heading.number, offset
 
     def _prepare_segment(self, schema: TableSchema) -> None:
         """Begin the next file when the schema changed or the current one is full."""
@@ -421,12 +319,16 @@ class TableLog:
             log.warning("unacknowledged bytes not yet cut", file=path)
         if isinstance(reason, DiskFull):
             return reason
-        failure = LogFailed(f"no more acknowledgements on this file: {reason.message}", file=path, offset=self._segment.end)
+        message = f"no more acknowledgements on this file: {reason.message}"
+        failure = LogFailed(message, file=path, offset=self._segment.end)
         self._fail(failure)
         return failure
 
     def _check_fence(self) -> None:
+        """Nobody else may have published since we did; a higher epoch means that another writer has the log."""
         try:
+            if self._watermark_file.pread(watermark.SIZE, 0) == self._published:
+                return
             seen = watermark.read(self._watermark_file)
         except OSError as error:
             self._fail(LogFailed(f"the watermark cannot be read: errno {error.errno}", directory=self.directory))
@@ -439,17 +341,13 @@ class TableLog:
     def _publish(self) -> None:
         segment = self._segment
         mark = Watermark(self._epoch, segment.heading.number, segment.end, segment.figures.last, segment.figures.rows)
-        self._watermark_file.pwrite(mark.pack(), 0)
+        self._published = mark.pack()
+        self._watermark_file.pwrite(self._published, 0)
 
     def _fail(self, failure: LogError) -> None:
-        with self._mutex:
-            self._failure = failure
-            self._room.notify_all()
-
-    @staticmethod
-    def _again(error: PenstockError) -> PenstockError:
-        """A fresh copy: one exception object must not be raised in many threads."""
-        return type(error)(error.message, **error.place)
+        """Nothing is acknowledged any more; what is queued fails in its turn."""
+        self._failure = failure
+        self._commits.refuse(failure)
 
     def _release(self) -> None:
         for file in (self._segment, self._watermark_file):

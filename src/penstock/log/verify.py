@@ -70,7 +70,7 @@ class _Verification:
             previous = number
         if mark.file and (not numbers or numbers[-1] != mark.file):
             self._missing(range((numbers[-1] if numbers else 0) + 1, mark.file + 1))
-        self._check_checkpoints(mark)
+        self._check_checkpoints()
         return self.verdict
 
     def _missing(self, numbers: range) -> None:
@@ -109,7 +109,7 @@ class _Verification:
             limit = size
         self._progress(heading.size)
         self.verdict.bytes += heading.size
-        entries = self._entries(heading, path)
+        entries = self._entries(heading)
         rows = heading.rows_before
         whole = True
         entry = next(entries, None)
@@ -154,7 +154,7 @@ class _Verification:
                 CorruptLog(f"the rows do not decode: {error.message}", file=path, offset=block.offset)
             )
 
-    def _entries(self, heading: Heading, path: str) -> Iterator[Entry]:
+    def _entries(self, heading: Heading) -> Iterator[Entry]:
         """The sound entries of a file's index, in order."""
         index_path = self._reader.path(heading.number, INDEX)
         try:
@@ -188,7 +188,7 @@ class _Verification:
         if not any(damage.place.get("file") == path for damage in self.verdict.damage):
             self.verdict.damage.append(CorruptLog(reason, file=path, offset=offset))
 
-    def _check_checkpoints(self, mark: Watermark) -> None:
+    def _check_checkpoints(self) -> None:
         directory = self._reader.directory
         for name in sorted(self._files.list(directory)):
             if not name.endswith(CHECKPOINT):
@@ -198,13 +198,6 @@ class _Verification:
             try:
                 found = checkpoint.load(self._files, path)
                 if found is not None:
-                    checkpoint.check(
-                        found,
-                        path,
-                        log_id=self._reader.log_id,
-                        table=self._reader.table,
-                        subscription=found.subscription,
-                        end=mark.last,
-                    )
+                    checkpoint.check(found, path, self._reader, found.subscription)
             except PenstockError as error:
                 self.verdict.damage.append(error)

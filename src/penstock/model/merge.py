@@ -141,7 +141,7 @@ class TableState:
         row: RowState | None = None
         place = _STATIC_PLACE
         row_floor = floor
-        key = tuple(change.key.get(name) for name in self._clustering_names)
+        key = tuple([change.key.get(name) for name in self._clustering_names])
         if None not in key:
             place = row_place(self._clustering, key)
             row_floor = max(floor, partition.ranges.at(place)) if partition.ranges else floor

@@ -19,7 +19,10 @@ from penstock.errors import InvalidValue
 
 # Words that cannot be names unless they are quoted, in statements and so in predicates.
 RESERVED = frozenset(
-    "and create drop false if in is not null on or primary table true where with".split(),
+    (
+        *("and", "create", "drop", "false", "if", "in", "is", "not", "null", "on", "or", "primary", "table", "true"),
+        *("where", "with"),
+    )
 )
 _PLAIN_NAME = re.compile(r"[a-z][a-z0-9_]*", re.ASCII)
 

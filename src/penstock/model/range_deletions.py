@@ -56,10 +56,11 @@ def greater(one: Deletion | None, other: Deletion | None) -> Deletion | None:
 
 
 def _prefix(clustering: tuple[Column, ...], values: tuple[Any, ...]) -> Place:
-    keys = (order_key(column.type, value) for column, value in zip(clustering, values, strict=False))
-    return tuple(
-        (1, Reversed(key) if column.descending else key) for column, key in zip(clustering, keys, strict=False)
-    )
+    place = []
+    for column, value in zip(clustering, values, strict=False):
+        key = order_key(column.type, value)
+        place.append((1, Reversed(key) if column.descending else key))
+    return tuple(place)
 
 
 def row_place(clustering: tuple[Column, ...], values: tuple[Any, ...]) -> Place:

@@ -1,1 +1,1 @@
-"""TBD."""
+"""The sandbox: a small replicated cluster in one process, for demos and fault simulation. It is not a database."""

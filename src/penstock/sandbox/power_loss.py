@@ -74,7 +74,7 @@ def apply(buffer: bytearray, edit: Edit) -> None:
 def replay(base: bytes | bytearray, edits: Iterable[tuple[bool, Edit]], mode: Mode, rng: Random, cut: int) -> bytes:
     """The content after a crash: durable edits as they were, the others (marked True) as the mode says."""
     if mode is Mode.FLIP:
-        edits = _flipped(list(edits), rng)
+        edits = _flipped(base, list(edits), rng)
     buffer = bytearray(base)
     # The lengths that the file may have: the one now certain, and the one after each write that may be lost.
     lengths = [len(buffer)]
@@ -130,13 +130,26 @@ def _pieces(mode: Mode, rng: Random, edit: Edit, cut: int, certain: int) -> Iter
             start = end
 
 
-def _flipped(edits: list[tuple[bool, Edit]], rng: Random) -> list[tuple[bool, Edit]]:
-    """The edits with a few bits of the volatile ones turned."""
+def _flipped(base: bytes | bytearray, edits: list[tuple[bool, Edit]], rng: Random) -> list[tuple[bool, Edit]]:
+    """The edits with a few bits of the volatile ones turned.
+
+    Bytes that are durable already with the same value stay: writing them again does not put them at risk.
+    """
+    certain = bytearray(base)
+    chosen: list[tuple[int, int]] = []
     places = [place for place, (lossy, edit) in enumerate(edits) if lossy and edit[2]]
-    for _ in range(rng.randint(1, 3) if places else 0):
-        place = rng.choice(places)
+    wanted = {rng.choice(places) for _ in range(rng.randint(1, 3))} if places else set()
+    for place, (lossy, edit) in enumerate(edits):
+        _, offset, data = edit
+        if not lossy:
+            apply(certain, edit)
+        elif place in wanted and data is not None:
+            at = rng.randrange(len(data))
+            if offset + at >= len(certain) or certain[offset + at] != data[at]:
+                chosen.append((place, at))
+    for place, at in chosen:
         step, offset, data = edits[place][1]
         damaged = bytearray(data or b"")
-        damaged[rng.randrange(len(damaged))] ^= 1 << rng.randrange(8)
+        damaged[at] ^= 1 << rng.randrange(8)
         edits[place] = (True, (step, offset, bytes(damaged)))
     return edits

@@ -2,7 +2,7 @@
 
 Three tasks share it. One sends: hot changes from the client's queue, or, when the queue had to pass some over, changes
 from the log's files until the two meet; no change is left out and none is sent twice. One reads acknowledgements. One
-makes them durable, several at a time when they come fast, and only then lets the sender answer them. The client's slowness
+makes them durable, several at a time when they come fast, and only then lets the sender answer them. A slow client
 stops its own sender and nothing else.
 """
 
@@ -14,12 +14,13 @@ from collections.abc import Iterator
 from concurrent.futures import Executor
 from dataclasses import dataclass
 
-from penstock.errors import CorruptFrame, InvalidInput, PositionAhead, PositionBehind
+from penstock.errors import ChangesLost, CorruptFrame, InvalidInput, PositionAhead, PositionBehind
 from penstock.formats import avro
+from penstock.log import retention
 from penstock.log.reader import LogReader
 from penstock.log.subscription import Subscription
 from penstock.model.batch import ChangeBatch
-from penstock.model.position import Position
+from penstock.model.position import START, Position
 from penstock.model.schema import TableSchema
 from penstock.serve.feed import Feed, Queue
 from penstock.serve.protocol import Ack, Acked, Changes, Format, Frame, Heartbeat, Kind, Parser, Schema, parse
@@ -186,10 +187,19 @@ class Connection:
             some = await loop.run_in_executor(self._pools.read, _some, batches)
             if not some:
                 return
+            if self._sent == START and some[0].file > 1:
+                await loop.run_in_executor(self._pools.read, self._check_start)
             await self._send(some)
             hot = self._queue.first
             if hot is not None and hot.first <= self._sent:
                 return
+
+    def _check_start(self) -> None:
+        """Reading from START gives what is left; retention may have taken files since this client was welcomed."""
+        assert self._files is not None
+        loss = retention.lost(self._files, "", START)
+        if loss is not None:
+            raise ChangesLost("retention removed changes before they were sent", after=START, through=loss.through)
 
     async def _send(self, batches: list[ChangeBatch]) -> None:
         parts: list[bytes | memoryview] = []

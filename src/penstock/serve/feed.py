@@ -10,7 +10,10 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
+from collections.abc import Callable
+from functools import partial
 
+from penstock.errors import PenstockError
 from penstock.log.follow import Follower
 from penstock.log.reader import LogReader
 from penstock.model.batch import ChangeBatch
@@ -25,6 +28,7 @@ class Queue:
         self._batches: deque[ChangeBatch] = deque()
         self._bytes = 0
         self._wake = asyncio.Event()
+        self._failure: PenstockError | None = None
         # True when changes were passed over since `restart`: the client must look into the files.
         self.lapsed = True
 
@@ -72,12 +76,19 @@ class Queue:
         self._bytes -= taken
         return out
 
+    def fail(self, error: PenstockError) -> None:
+        """No more will come: `wait` raises this once the queue is empty."""
+        self._failure = error
+        self._wake.set()
+
     def wake(self) -> None:
         """End the wait of `wait`."""
         self._wake.set()
 
     async def wait(self, timeout_s: float) -> bool:
         """Wait until something is there, or `wake` was called; False after `timeout_s`."""
+        if self._failure is not None and not self._batches:
+            raise self._failure
         try:
             async with asyncio.timeout(timeout_s):
                 await self._wake.wait()
@@ -100,23 +111,24 @@ class Feed:
         self._arrived_bytes = 0
         self._overflowed = False
         self._scheduled = False
+        self._failure: PenstockError | None = None
         self.directory = directory
         self.json = JsonFrames()
         # How many clients the listener has sent here.
         self.clients = 0
-        # Readers are not shared between threads: this one is the event loop's, the other the follower's.
+        # Readers are not shared between threads: this one is the event loop's.
         self.reader = LogReader(directory)
-        self._followed = LogReader(directory)
         try:
-            self._follower = Follower(self._followed)
+            self._follower = Follower(directory)
         except BaseException:
             self.reader.close()
-            self._followed.close()
             raise
-        self._handle = self._follower.listen(self._on_batch)
+        self._handle = self._follower.listen(self._on_batch, self._on_failure)
 
     def join(self) -> Queue:
         """A queue for one more client."""
+        if self._failure is not None:
+            raise self._failure
         queue = Queue(self._bytes_max)
         self._queues.add(queue)
         return queue
@@ -128,7 +140,6 @@ class Feed:
         """Stop following. Blocks until the follower's thread has ended."""
         self._handle.cancel()
         self._follower.close()
-        self._followed.close()
         self.reader.close()
 
     def _on_batch(self, batch: ChangeBatch) -> None:
@@ -145,11 +156,23 @@ class Feed:
             if self._scheduled:
                 return
             self._scheduled = True
+        self._call(self._hand_out)
+
+    def _on_failure(self, error: PenstockError) -> None:
+        """Called by the follower's thread when the log cannot be read on."""
+        self._call(partial(self._fail, error))
+
+    def _call(self, function: Callable[[], None]) -> None:
         try:
-            self._loop.call_soon_threadsafe(self._hand_out)
+            self._loop.call_soon_threadsafe(function)
         except RuntimeError:
             # The loop has ended; there is nobody left to tell.
             return
+
+    def _fail(self, error: PenstockError) -> None:
+        self._failure = error
+        for queue in self._queues:
+            queue.fail(error)
 
     def _hand_out(self) -> None:
         with self._lock:

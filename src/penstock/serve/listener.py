@@ -1,9 +1,9 @@
 """Listener: a socket to which local daemons connect and from which changes are pushed to them as they come.
 
-It listens on a Unix socket that only its owner may open, or on TCP, where a token is asked for and where any address but
-the loopback also needs TLS. Who has not shown the token gets nothing but a refusal. Each client is bounded in memory, in
-the size of its requests and in the time it may take to introduce itself; what one client does wrong ends that
-client's connection and touches no other. docs/formats/listener.md describes the protocol.
+It listens on a Unix socket that only its owner may open, or on TCP, where a token is asked for and where any address
+but the loopback also needs TLS. Who has not shown the token gets nothing but a refusal. Each client is bounded in
+memory, in the size of its requests and in the time it may take to introduce itself; what one client does wrong ends
+that client's connection and touches no other. docs/formats/listener.md describes the protocol.
 """
 
 from __future__ import annotations

@@ -144,6 +144,12 @@ def test_flip_changes_only_unsynced_bits() -> None:
         assert 1 <= sum(byte.bit_count() for byte in content) <= 3
 
 
+def test_flip_spares_what_is_only_written_again() -> None:
+    files = disk_with(b"durable")
+    files.open("d/a", write=True).pwrite(b"durable", 0)
+    assert outcomes(files, Mode.FLIP) == {b"durable"}
+
+
 def test_holes_keep_the_length_and_garbage_is_noise() -> None:
     files = disk_with(b"old")
     files.open("d/a", write=True).pwrite(b"newer", 3)

@@ -1,0 +1,178 @@
+"""`penstock demo`: a small cluster under load, a change log on every node, and a live view of it all."""
+
+from __future__ import annotations
+
+import json as json_text
+import os
+import re
+import shutil
+import signal
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.live import Live
+
+from penstock.cli import output
+from penstock.cli.demo_run import Outcome, Plan, run
+from penstock.cli.live_view import Figures, picture
+from penstock.cli.output import JsonOption
+from penstock.errors import InvalidInput, StorageError
+
+_MARK = "penstock-demo.json"
+# Without a terminal nobody could stop it, so it is short.
+_ROWS_UNWATCHED = 5_000
+_NODES_MAX = 24
+
+
+def demo(
+    rows: Annotated[
+        int | None, typer.Option("--rows", metavar="N", min=1, help="Make N writes, check them, and end.")
+    ] = None,
+    directory: Annotated[str | None, typer.Option("--dir", metavar="DIR", help="Keep the data in DIR.")] = None,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Same seed, same workload.")] = 1,
+    nodes: Annotated[
+        str, typer.Option("--nodes", metavar="DC=N,…", help="Data centres and their nodes.")
+    ] = "dc1=3,dc2=2",
+    json: JsonOption = False,
+) -> None:
+    """Run a sandbox cluster under load, with a change log on every node; check every acknowledged write at the end."""
+    centres = parse_nodes(nodes)
+    console = Console()
+    watched = console.is_terminal and not json
+    with _home(directory) as home, _stop_on_signal() as stopped:
+        plan = Plan(
+            home, centres, seed, rows if rows is not None or watched else _ROWS_UNWATCHED, rows is None and watched
+        )
+        with _view(console, watched) as view:
+            outcome = run(plan, stopped, view)
+        _print_outcome(outcome, kept=directory is not None, json=json)
+    output.flush()
+    if not outcome.sound:
+        raise typer.Exit(1)
+
+
+def parse_nodes(text: str) -> dict[str, int]:
+    """`dc1=3,dc2=2` as numbers per data centre."""
+    centres: dict[str, int] = {}
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*([A-Za-z][\w-]{0,30})=(\d{1,3})\s*", part, re.ASCII)
+        if match is None or int(match.group(2)) < 1 or match.group(1) in centres:
+            raise InvalidInput(f"not a cluster: {text[:60]!r}; it looks like dc1=3,dc2=2")
+        centres[match.group(1)] = int(match.group(2))
+    if sum(centres.values()) > _NODES_MAX:
+        raise InvalidInput(f"the demo runs at most {_NODES_MAX} nodes")
+    return centres
+
+
+@contextmanager
+def _home(directory: str | None) -> Iterator[str]:
+    """Where the data goes: the directory that was named, or one that is removed in the end."""
+    if directory is None:
+        path = tempfile.mkdtemp(prefix="penstock-demo-")
+        try:
+            yield path
+        finally:
+            shutil.rmtree(path, ignore_errors=True)
+        return
+    path = os.path.abspath(directory)
+    mark = os.path.join(path, _MARK)
+    try:
+        os.makedirs(path, mode=0o700, exist_ok=True)
+        if os.listdir(path) and not os.path.exists(mark):
+            raise InvalidInput(f"{path} is not empty and not from an earlier demo; name a new or an empty directory")
+        with open(mark, "w", encoding="utf-8") as file:
+            file.write(json_text.dumps({"what": "the data of `penstock demo`; delete it when you like"}) + "\n")
+    except OSError as error:
+        raise StorageError(f"cannot use the directory: {error.strerror}", directory=path) from error
+    yield path
+
+
+@contextmanager
+def _stop_on_signal() -> Iterator[threading.Event]:
+    """An event that the first Ctrl-C or SIGTERM sets; a second one ends the program at once."""
+    stopped = threading.Event()
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        stopped.set()
+        for which, handler in before.items():
+            signal.signal(which, handler)
+
+    before = {which: signal.getsignal(which) for which in (signal.SIGINT, signal.SIGTERM)}
+    for which in before:
+        signal.signal(which, stop)
+    try:
+        yield stopped
+    finally:
+        for which, handler in before.items():
+            signal.signal(which, handler)
+
+
+@contextmanager
+def _view(console: Console, watched: bool) -> Iterator[Callable[[Figures], None]]:
+    if not watched:
+        yield lambda _: None
+        return
+    with Live(console=console, auto_refresh=False, transient=True) as live:
+        yield lambda figures: live.update(picture(figures), refresh=True)
+
+
+def _print_outcome(outcome: Outcome, *, kept: bool, json: bool) -> None:
+    record = summary(outcome)
+    if json:
+        output.emit(record)
+        return
+    figures = outcome.figures
+    output.line(
+        f"{figures.acknowledged:,} writes acknowledged, {figures.refused:,} refused, {outcome.crashes} node crashes, "
+        f"in {figures.elapsed_s:.1f} s"
+    )
+    output.line("")
+    headers = ("node", "data centre", "changes logged", "log size", "files")
+    output.table(headers, ((n.name, n.data_centre, n.changes, output.size(n.bytes), n.files) for n in figures.nodes))
+    output.line("")
+    headers = ("subscription", "reads the log of", "changes read", "behind")
+    output.table(headers, ((r.name, r.node, r.changes, r.behind) for r in figures.readers))
+    output.line("")
+    output.line(outcome.verdict.text)
+    if kept:
+        first = figures.nodes[0].name
+        output.line(f"\nThe logs are in {figures.directory}. Look into them:")
+        output.line(f"  penstock log ls {figures.directory}")
+        output.line(f"  penstock log tail -n 3 {figures.directory}/{first}")
+    for error in outcome.errors:
+        output.report(error)
+
+
+def summary(outcome: Outcome) -> dict[str, object]:
+    """The outcome as `penstock demo --json` prints it."""
+    figures = outcome.figures
+    return {
+        "sound": outcome.sound,
+        "acknowledged": figures.acknowledged,
+        "refused": figures.refused,
+        "crashes": outcome.crashes,
+        "seconds": round(figures.elapsed_s, 3),
+        "directory": figures.directory,
+        "nodes": [
+            {
+                "node": node.name,
+                "data_centre": node.data_centre,
+                "changes": node.changes,
+                "bytes": node.bytes,
+                "files": node.files,
+            }
+            for node in figures.nodes
+        ],
+        "subscriptions": [
+            {"name": reader.name, "node": reader.node, "changes": reader.changes, "behind": reader.behind}
+            for reader in figures.readers
+        ],
+        "errors": [str(error) for error in outcome.errors],
+    }

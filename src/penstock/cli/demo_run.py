@@ -1,0 +1,264 @@
+"""One run of the demo: a cluster under load, its faults, its readers, and the proof at the end.
+
+The cluster runs in the caller's thread, because the sandbox has no threads; each reader has one of its own and follows
+a node's log as any other program would. When the load ends, every node is brought back, hints are delivered, readers
+catch up, and then the logs are searched for every write that a client was told is safe.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from random import Random
+
+from penstock.cli.live_view import Figures, NodeFigures, ReaderFigures
+from penstock.cli.shop import SCHEMA, TABLE, Shop
+from penstock.errors import PenstockError, Unavailable
+from penstock.formats import avro
+from penstock.log import recent
+from penstock.log.reader import LogReader
+from penstock.log.subscription import Subscription
+from penstock.model.position import Position
+from penstock.sandbox.checker import Verdict, check
+from penstock.sandbox.cluster import Cluster
+from penstock.sandbox.consistency import Consistency
+from penstock.sandbox.history import History
+from penstock.sandbox.node_log import log_directory
+from penstock.settings import LogSettings
+from penstock.system.clock import SystemClock
+
+# A demo that nobody stops ends by itself here; what was acknowledged is remembered, to be looked for at the end.
+WRITES_MAX = 1_000_000
+_BATCH = 50
+# Writes per second while someone watches: lively, and gentle to a laptop.
+_PACE = 1500
+_VIEW_S = 0.25
+_COMMIT_S = 0.25
+_CATCH_UP_S = 30.0
+# Crash a node after so many writes, bring it back after so many more.
+_CRASH_AFTER = 15_000
+_DOWN_FOR = 4_500
+# A node reads its whole log at restart, so only young nodes are crashed.
+_CRASH_CHANGES_MAX = 60_000
+_SETTINGS = LogSettings(file_bytes_max=8 << 20)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to do. Without `rows` the demo runs until it is stopped."""
+
+    directory: str
+    nodes: Mapping[str, int]
+    seed: int
+    rows: int | None = None
+    paced: bool = False
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came of it."""
+
+    figures: Figures
+    verdict: Verdict
+    crashes: int
+    errors: list[PenstockError] = field(default_factory=list)
+
+    @property
+    def sound(self) -> bool:
+        return self.verdict.sound and not self.errors
+
+
+class Reader:
+    """A subscriber in its own thread. A lazy one looks only every second, and holds nobody up."""
+
+    def __init__(self, directory: str, name: str, *, lazy: bool = False) -> None:
+        self.name = name
+        self.directory = directory
+        self.changes = 0
+        self.lag_ms = 0.0
+        self.position = Position(0, 0, 0)
+        self.error: PenstockError | None = None
+        self._lazy = lazy
+        self._finishing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"demo-{name}", daemon=True)
+        self._thread.start()
+
+    def finish(self, timeout_s: float) -> None:
+        """Read what is there, commit, and end."""
+        self._finishing.set()
+        self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        try:
+            with Subscription.open(self.directory, self.name) as subscription:
+                self.position = subscription.position
+                self._follow(subscription)
+        except PenstockError as error:
+            self.error = error
+
+    def _follow(self, subscription: Subscription) -> None:
+        committed_at = 0.0
+        while True:
+            ending = self._finishing.is_set()
+            batch = subscription.next(0.05 if ending else 0.2)
+            if batch is not None:
+                self.changes += len(batch)
+                newest, _ = avro.scan(batch.schema, batch.rows, batch.count)
+                self.lag_ms = max(0.0, time.time() * 1000 - (newest or 0) / 1000)
+                self.position = batch.last
+            if batch is None or time.monotonic() - committed_at > _COMMIT_S:
+                subscription.commit(self.position)
+                committed_at = time.monotonic()
+            if batch is None and ending:
+                return
+            if self._lazy and not ending and subscription.position == self.position:
+                self._finishing.wait(1.0)
+
+
+class Faults:
+    """Crashes one node at a time, and brings it back."""
+
+    def __init__(self, cluster: Cluster, seed: int, goal: int | None, note: Callable[[str], None]) -> None:
+        self._cluster = cluster
+        self._random = Random(f"faults/{seed}")
+        self._note = note
+        self._after = _CRASH_AFTER if goal is None else max(1, goal // 3)
+        self._down_for = _DOWN_FOR if goal is None else max(1, goal // 3)
+        self._next = self._after
+        self._down: str | None = None
+        self.crashes = 0
+
+    def look(self, written: int) -> None:
+        """Do what is due after so many writes."""
+        if written < self._next:
+            return
+        if self._down is not None:
+            self.mend()
+            self._next = written + self._after
+            return
+        node = self._random.choice(list(self._cluster.nodes.values()))
+        self._next = written + self._down_for
+        if len(self._cluster.nodes) < 2 or node.changes_written > _CRASH_CHANGES_MAX:
+            return
+        self._cluster.crash(node.name)
+        self._down = node.name
+        self.crashes += 1
+        self._note(f"{node.name} was killed; the others go on and keep hints for it")
+
+    def mend(self) -> None:
+        """Bring the node back that is down, if any."""
+        if self._down is not None:
+            self._cluster.restart(self._down)
+            self._note(f"{self._down} is back, recovered from its change log")
+            self._down = None
+
+
+def run(plan: Plan, stopped: threading.Event, view: Callable[[Figures], None]) -> Outcome:
+    """Run the load until the plan is fulfilled or `stopped` is set, then check everything."""
+    history = History(limit=2 * WRITES_MAX)
+    cluster = Cluster(
+        plan.directory,
+        data_centres=plan.nodes,
+        seed=plan.seed,
+        clock=SystemClock(),
+        log_settings=_SETTINGS,
+        history=history,
+        timeout_us=500_000,
+        hint_delay_us=200_000,
+    )
+    with cluster:
+        cluster.create_table(SCHEMA)
+        session = _Session(plan, cluster, view)
+        try:
+            session.load(stopped)
+            session.settle()
+        finally:
+            session.finish_readers()
+        session.refresh()
+        errors = [reader.error for reader in session.readers if reader.error is not None]
+        figures, crashes = session.figures, session.faults.crashes
+    return Outcome(figures, check(plan.directory, cluster), crashes, errors)
+
+
+class _Session:
+    """The moving parts of one run, and their figures."""
+
+    def __init__(self, plan: Plan, cluster: Cluster, view: Callable[[Figures], None]) -> None:
+        self._plan = plan
+        self._cluster = cluster
+        self._view = view
+        self._goal = plan.rows if plan.rows is not None else WRITES_MAX
+        self._shop = Shop(plan.seed)
+        self._seen = 0
+        self._begun = self._viewed = time.monotonic()
+        self.figures = Figures(goal=plan.rows, directory=plan.directory)
+        self.figures.nodes = [NodeFigures(node.name, node.data_centre) for node in cluster.nodes.values()]
+        self.faults = Faults(cluster, plan.seed, plan.rows, self.figures.events.append)
+        names = list(cluster.nodes)
+        self._read = {"billing": names[0], "search": names[len(names) // 2], "archive": names[-1]}
+        self.readers = [Reader(self._log(node), name, lazy=name == "archive") for name, node in self._read.items()]
+        self.figures.readers = [ReaderFigures(name, node) for name, node in self._read.items()]
+
+    def _log(self, node: str) -> str:
+        return log_directory(self._plan.directory, node, TABLE)
+
+    def load(self, stopped: threading.Event) -> None:
+        """Write until the goal is reached or someone stops it."""
+        figures = self.figures
+        while figures.written < self._goal and not stopped.is_set():
+            count = min(_BATCH, self._goal - figures.written)
+            try:
+                self._cluster.write_many(self._shop.take(count), consistency=Consistency.QUORUM)
+                figures.acknowledged += count
+            except Unavailable:
+                # The writes may still take effect; the client was not told that they are safe.
+                figures.refused += count
+            figures.written += count
+            self.faults.look(figures.written)
+            if time.monotonic() - self._viewed >= _VIEW_S:
+                self.refresh()
+            if self._plan.paced:
+                ahead = figures.written / _PACE - (time.monotonic() - self._begun)
+                stopped.wait(min(max(0.0, ahead), _VIEW_S))
+
+    def settle(self) -> None:
+        """Bring every node back and let hints arrive."""
+        self.faults.mend()
+        deadline = time.monotonic() + _CATCH_UP_S
+        while self._cluster.hints and time.monotonic() < deadline:
+            self._cluster.run_for(50_000)
+            self.refresh()
+
+    def finish_readers(self) -> None:
+        for reader in self.readers:
+            reader.finish(_CATCH_UP_S)
+
+    def refresh(self) -> None:
+        """Measure, and show."""
+        now = time.monotonic()
+        figures = self.figures
+        passed = max(1e-6, now - self._viewed)
+        self._viewed = now
+        before = figures.history[-1] if figures.history else 0.0
+        done = figures.acknowledged / max(1e-6, now - self._begun)
+        figures.rate = done if before == 0.0 else 0.7 * before + 0.3 * (figures.acknowledged - self._seen) / passed
+        self._seen = figures.acknowledged
+        figures.history.append(figures.rate)
+        figures.elapsed_s = now - self._begun
+        for node in figures.nodes:
+            self._measure_node(node, passed)
+        for shown, reader in zip(figures.readers, self.readers, strict=True):
+            with LogReader(reader.directory) as log:
+                shown.behind = recent.changes_after(log, reader.position)
+            shown.rate = (reader.changes - shown.changes) / passed
+            shown.changes, shown.lag_ms = reader.changes, reader.lag_ms
+        self._view(figures)
+
+    def _measure_node(self, node: NodeFigures, passed: float) -> None:
+        with LogReader(self._log(node.name)) as log:
+            rows, infos = log.watermark().rows, log.files()
+        node.rate = (rows - node.changes) / passed
+        node.changes, node.bytes, node.files = rows, sum(info.bytes for info in infos), len(infos)
+        node.up = self._cluster.nodes[node.name].up

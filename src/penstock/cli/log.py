@@ -1,0 +1,319 @@
+"""`penstock log`: look into change logs without disturbing whoever writes or reads them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import typer
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+from penstock.cli import output, places
+from penstock.cli.output import JsonOption
+from penstock.cli.places import DirectoryArgument, LogOption, Place, TableOption
+from penstock.errors import InvalidInput, PenstockError
+from penstock.log import checkpoint, recent
+from penstock.log.follow import Follower, Tail
+from penstock.log.names import CHECKPOINT
+from penstock.log.reader import LogReader
+from penstock.log.subscription import Subscription
+from penstock.log.verify import Verdict, verify
+from penstock.model.batch import ChangeBatch
+from penstock.model.position import Position
+from penstock.system.clock import SystemClock
+from penstock.system.files import OsFiles
+
+app = typer.Typer(
+    help="Look into change logs: list, print, follow, check.", no_args_is_help=True, pretty_exceptions_enable=False
+)
+
+# How long a silent `tail -f` waits before it looks whether someone still reads its output.
+_LOOK_S = 1.0
+
+SkipOption = Annotated[bool, typer.Option("--skip-damage", help="Read on past damage; each gap is reported.")]
+
+
+@app.command("ls")
+def list_logs(
+    directory: DirectoryArgument, table: TableOption = None, log: LogOption = None, json: JsonOption = False
+) -> None:
+    """List the logs below DIR, or the files of the one log that DIR is."""
+    found = places.find(directory, table, log)
+    if len(found) == 1 and os.path.samefile(found[0].directory, directory):
+        _list_files(found[0], json)
+        return
+    records = [_summary(place) for place in found]
+    if json:
+        for record in records:
+            output.emit(record)
+        return
+    output.table(
+        ("table", "log", "files", "size", "changes", "end", "subscriptions", "directory"),
+        (
+            (
+                record["table"],
+                record["log"] or "-",
+                record["files"],
+                output.size(record["bytes"]),
+                record["changes"],
+                record["end"],
+                len(record["subscriptions"]),
+                record["directory"],
+            )
+            for record in records
+        ),
+    )
+
+
+def _list_files(place: Place, json: bool) -> None:
+    with LogReader(place.directory) as reader:
+        infos = reader.files()
+        rows = reader.watermark().rows
+    befores = [info.rows_before for info in infos[1:]] + [rows]
+    records: list[dict[str, Any]] = [
+        {
+            "file": os.path.basename(info.path),
+            "number": info.number,
+            "bytes": info.bytes,
+            "changes": max(0, until - info.rows_before),
+            "schema_version": info.schema_version,
+        }
+        for info, until in zip(infos, befores, strict=True)
+    ]
+    if json:
+        for record in records:
+            output.emit(record)
+        return
+    headers = ("file", "size", "changes", "schema version")
+    output.table(headers, ((r["file"], output.size(r["bytes"]), r["changes"], r["schema_version"]) for r in records))
+
+
+@app.command("stat")
+def stat(
+    directory: DirectoryArgument, table: TableOption = None, log: LogOption = None, json: JsonOption = False
+) -> None:
+    """Show what is known about each log: extent, schema, subscriptions and how far they are behind."""
+    for number, place in enumerate(places.find(directory, table, log)):
+        record = _details(place)
+        if json:
+            output.emit(record)
+            continue
+        if number:
+            output.line("")
+        subscriptions = record.pop("subscriptions")
+        record["size"] = output.size(record.pop("bytes"))
+        output.pairs({name.replace("_", " "): "-" if value in (None, "") else value for name, value in record.items()})
+        if subscriptions:
+            output.line("")
+            headers = ("subscription", "position", "behind", "committed")
+            output.table(headers, ((s["name"], s["position"], s["behind"], s["committed"]) for s in subscriptions))
+
+
+def _summary(place: Place) -> dict[str, Any]:
+    with LogReader(place.directory) as reader:
+        infos = reader.files()
+        mark = reader.watermark()
+        return {
+            "table": str(place.table),
+            "log": place.name,
+            "directory": place.directory,
+            "files": len(infos),
+            "bytes": sum(info.bytes for info in infos),
+            "changes": mark.rows - (infos[0].rows_before if infos else 0),
+            "end": str(mark.last),
+            "subscriptions": [name for name, _ in _checkpoints(place)],
+        }
+
+
+def _details(place: Place) -> dict[str, Any]:
+    summary = _summary(place)
+    with LogReader(place.directory) as reader:
+        numbers = reader.numbers()
+        newest = reader.heading(numbers[-1]) if numbers else None
+        summary["subscriptions"] = [_progress_of(reader, name, path) for name, path in _checkpoints(place)]
+        return {
+            **summary,
+            "first": str(reader.first()),
+            "log_id": reader.log_id,
+            "epoch": reader.watermark().epoch,
+            "schema_version": newest.schema.version if newest else None,
+            "columns": len(newest.schema.columns) if newest else None,
+            "source": newest.schema.source if newest else None,
+            "codec": newest.codec.value if newest else None,
+            "node": newest.node if newest else None,
+            "data_centre": newest.data_centre if newest else None,
+        }
+
+
+def _checkpoints(place: Place) -> list[tuple[str, str]]:
+    names = sorted(name for name in os.listdir(place.directory) if name.endswith(CHECKPOINT))
+    return [(name.removesuffix(CHECKPOINT), f"{place.directory}/{name}") for name in names]
+
+
+def _progress_of(reader: LogReader, name: str, path: str) -> dict[str, Any]:
+    """How far one subscription is. One that cannot be read is shown as such, because the others still matter."""
+    try:
+        found = checkpoint.load(OsFiles(), path)
+    except PenstockError as error:
+        return {"name": name, "position": None, "behind": None, "committed": None, "error": str(error)}
+    if found is None:
+        return {"name": name, "position": None, "behind": None, "committed": None}
+    return {
+        "name": found.subscription,
+        "position": str(found.position),
+        "behind": recent.changes_after(reader, found.position),
+        "committed": output.instant(found.time),
+    }
+
+
+@app.command("cat")
+def cat(
+    directory: DirectoryArgument,
+    table: TableOption = None,
+    log: LogOption = None,
+    after: Annotated[str | None, typer.Option("--after", metavar="POS", help="Begin behind this position.")] = None,
+    from_time: Annotated[
+        str | None, typer.Option("--from-time", metavar="T", help="Begin at 2026-11-15T10:00:00Z, or 10m ago.")
+    ] = None,
+    limit: Annotated[int | None, typer.Option("--limit", metavar="N", min=0, help="Print at most N changes.")] = None,
+    skip_damage: SkipOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Print the changes of a log, in written order."""
+    if after is not None and from_time is not None:
+        raise InvalidInput("give --after or --from-time, not both")
+    with LogReader(places.choose(directory, table, log).directory) as reader:
+        start = reader.first()
+        if after is not None:
+            start = Position.parse(after)
+        elif from_time is not None:
+            start = reader.seek_time(output.parse_instant(from_time, SystemClock().now_us()))
+        left = limit
+        for batch in reader.read(start, skip_damage=skip_damage):
+            if left == 0:
+                break
+            left = _print_batch(batch, json, left)
+
+
+@app.command("tail")
+def tail(
+    directory: DirectoryArgument,
+    table: TableOption = None,
+    log: LogOption = None,
+    lines: Annotated[int, typer.Option("-n", "--lines", metavar="N", min=0, help="The last N changes.")] = 10,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on as changes come, until Ctrl-C.")] = False,
+    subscription: Annotated[
+        str | None,
+        typer.Option(
+            "--subscription", metavar="NAME", help="Go on where this subscription is, and commit what is printed."
+        ),
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Print the last changes of a log, and with -f those to come."""
+    place = places.choose(directory, table, log)
+    batches = _tail_log(place, lines, follow) if subscription is None else _tail_as(place, subscription, follow)
+    for batch in batches:
+        _print_batch(batch, json)
+
+
+def _tail_log(place: Place, lines: int, follow: bool) -> Iterator[ChangeBatch]:
+    with LogReader(place.directory) as reader:
+        start = recent.last_changes(reader, lines)
+        if not follow:
+            yield from reader.read(start)
+            return
+    with Follower(place.directory) as follower, Tail(follower, start) as waiting:
+        while not output.reader_is_gone():
+            batch = waiting.next(_LOOK_S)
+            if batch is not None:
+                yield batch
+
+
+def _tail_as(place: Place, name: str, follow: bool) -> Iterator[ChangeBatch]:
+    """Changes that the subscription has not committed; each batch is committed once it was printed."""
+    with Subscription.open(place.directory, name) as subscription:
+        if not follow:
+            for batch in subscription.batches():
+                yield batch
+                subscription.commit(batch.last)
+            return
+        while not output.reader_is_gone():
+            coming = subscription.next(_LOOK_S)
+            if coming is not None:
+                yield coming
+                subscription.commit(coming.last)
+
+
+def _print_batch(batch: ChangeBatch, json: bool, limit: int | None = None) -> int | None:
+    """Print the changes of a batch, at most `limit`; what is left of the limit."""
+    from penstock.cli import rendering
+    from penstock.formats import avro
+
+    changes = avro.decode(batch)[:limit]
+    for ordinal, change in enumerate(changes, batch.skip):
+        position = Position(batch.file, batch.offset, ordinal)
+        if json:
+            output.emit(rendering.record(position, change, batch.schema))
+        else:
+            output.line(rendering.line(position, change, batch.schema))
+    output.flush()
+    return None if limit is None else limit - len(changes)
+
+
+@app.command("verify")
+def verify_logs(
+    directory: DirectoryArgument, table: TableOption = None, log: LogOption = None, json: JsonOption = False
+) -> None:
+    """Check every block, index and checkpoint of the logs below DIR. Exit code 1 when something is damaged."""
+    found = places.find(directory, table, log)
+    verdicts = []
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(binary_units=True), TimeRemainingColumn())
+    console = output.progress_console()
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        for place in found:
+            with LogReader(place.directory) as reader:
+                total = sum(os.path.getsize(reader.path(number)) for number in reader.numbers())
+                task = progress.add_task(output.plain(str(place.table)), total=total)
+                verdict = verify(reader, progress=lambda count, task=task: progress.advance(task, count))  # type: ignore[misc]
+            verdicts.append(verdict)
+    for place, verdict in zip(found, verdicts, strict=True):
+        _print_verdict(place, verdict, json)
+    output.flush()
+    if not all(verdict.sound for verdict in verdicts):
+        raise typer.Exit(1)
+
+
+def _print_verdict(place: Place, verdict: Verdict, json: bool) -> None:
+    if json:
+        output.emit(
+            {
+                "table": str(place.table),
+                "log": place.name,
+                "directory": place.directory,
+                "sound": verdict.sound,
+                "files": verdict.files,
+                "blocks": verdict.blocks,
+                "changes": verdict.changes,
+                "bytes": verdict.bytes,
+                "index_entries": verdict.entries,
+                "checkpoints": verdict.checkpoints,
+                "damage": [
+                    {"error": type(error).__name__, "message": error.message, **_printable(error.place)}
+                    for error in verdict.damage
+                ],
+            }
+        )
+        return
+    state = "sound" if verdict.sound else f"DAMAGED in {len(verdict.damage)} places"
+    output.line(
+        f"{output.plain(place.directory)}: {state}; {verdict.files} files, {verdict.blocks} blocks, "
+        f"{verdict.changes} changes, {output.size(verdict.bytes)}, {verdict.checkpoints} checkpoints"
+    )
+    for error in verdict.damage:
+        output.line(f"  {output.plain(str(error))}")
+
+
+def _printable(place: dict[str, object]) -> dict[str, object]:
+    return {name: value if isinstance(value, int) else str(value) for name, value in place.items()}

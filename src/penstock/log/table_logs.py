@@ -1,0 +1,264 @@
+"""TableLogs: all change logs of one table on this node.
+
+A table has its default log (CREATE TABLE … WITH CDC LOG) and any number of named ones, each with its filter and its
+data centres. An append is durable in every log that wants the changes, or it fails, and with it the write that it
+stands for. Changes that a filter could not judge are parked in a log beside their own, with the same durability.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import NamedTuple, Self
+
+import structlog
+
+from penstock.errors import InvalidInput, InvalidStatement, LogClosed, PenstockError
+from penstock.log.filter import Filter, Filtered
+from penstock.log.functions import Functions
+from penstock.log.group_commit import Ticket
+from penstock.log.names import directory_name
+from penstock.log.table_log import TableLog
+from penstock.model.batch import ChangeBatch
+from penstock.model.position import Position
+from penstock.model.predicate import Predicate
+from penstock.model.schema import TableSchema
+from penstock.settings import LogSettings
+from penstock.system.files import Files
+
+log = structlog.get_logger()
+
+# The default log's name in what `append` returns; no named log can have it.
+DEFAULT = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LogSpec:
+    """What one log takes. No predicate: every change; no data centres: every node."""
+
+    name: str = DEFAULT
+    predicate: Predicate | None = None
+    data_centres: frozenset[str] = frozenset()
+
+    def includes(self, data_centre: str) -> bool:
+        """Whether nodes of the data centre write this log."""
+        return not self.data_centres or data_centre in self.data_centres
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """Where a node keeps its logs, and how they are written."""
+
+    root: str
+    settings: LogSettings | None = None
+    files: Files | None = None
+    entropy: Callable[[int], bytes] = os.urandom
+    node: str = ""
+    data_centre: str = ""
+
+    def open(self, schema: TableSchema, name: str, *, parked: bool = False) -> TableLog:
+        """Open one log of a table for writing."""
+        directory = os.path.join(self.root, directory_name(schema.table, name or None, parked=parked))
+        return TableLog.open(
+            directory,
+            schema,
+            settings=self.settings,
+            files=self.files,
+            entropy=self.entropy,
+            node=self.node,
+            data_centre=self.data_centre,
+        )
+
+
+class Counts(NamedTuple):
+    """Changes since the logs were opened."""
+
+    kept: int = 0
+    dropped: int = 0
+    parked: int = 0
+
+
+class _OneLog:
+    """One log with its filter, and the log of what was parked once there is any."""
+
+    def __init__(self, storage: Storage, schema: TableSchema, spec: LogSpec, functions: Functions) -> None:
+        self.spec = spec
+        self.counts = Counts()
+        self._storage = storage
+        self._functions = functions
+        self._mutex = threading.Lock()
+        self._filters: dict[str, Filter | None] = {}
+        # A predicate that cannot work must not leave a directory behind.
+        if spec.predicate is not None:
+            self._filters[schema.fingerprint] = Filter(spec.predicate, schema, functions, name=spec.name)
+        self._log = storage.open(schema, spec.name)
+        self._parked: TableLog | None = None
+
+    def divide(self, batch: ChangeBatch) -> Filtered:
+        """What of the batch this log takes, and what it must park."""
+        if self.spec.predicate is None:
+            result = Filtered(batch, None, 0)
+        else:
+            chosen = self._filter(self.spec.predicate, batch.schema)
+            result = Filtered(None, batch, 0) if chosen is None else chosen.apply(batch)
+        with self._mutex:
+            kept = len(result.kept) if result.kept is not None else 0
+            parked = len(result.parked) if result.parked is not None else 0
+            old = self.counts
+            self.counts = Counts(old.kept + kept, old.dropped + result.dropped, old.parked + parked)
+        return result
+
+    def log(self) -> TableLog:
+        return self._log
+
+    def parked_log(self, schema: TableSchema) -> TableLog:
+        """The log of parked changes; it comes into being with the first of them."""
+        with self._mutex:
+            if self._parked is None:
+                self._parked = self._storage.open(schema, self.spec.name, parked=True)
+            return self._parked
+
+    def close(self) -> None:
+        self._log.close()
+        with self._mutex:
+            if self._parked is not None:
+                self._parked.close()
+
+    def _filter(self, predicate: Predicate, schema: TableSchema) -> Filter | None:
+        """The filter for this version of the schema; None when the predicate does not fit it any more."""
+        key = schema.fingerprint
+        if key not in self._filters:
+            made: Filter | None = None
+            try:
+                made = Filter(predicate, schema, self._functions, name=self.spec.name)
+            except InvalidStatement as error:
+                # The table changed under the log. Guessing would lose changes, so they wait until someone decides.
+                reason = error.message
+                log.error("filter does not fit the schema", table=str(schema.table), log=self.spec.name, reason=reason)
+            self._filters[key] = made
+        return self._filters[key]
+
+
+class TableLogs:
+    """The open logs of one table. May be used from many threads."""
+
+    def __init__(
+        self, storage: Storage, schema: TableSchema, specs: Iterable[LogSpec], functions: Functions | None = None
+    ) -> None:
+        """Open the logs. A log whose data centres do not include this node's is left out, without a trace on disk."""
+        self.schema = schema
+        self._storage = storage
+        self._functions = functions or Functions()
+        self._mutex = threading.Lock()
+        self._closed = False
+        # Replaced as a whole, never changed, so that appends need no lock.
+        self._logs: dict[str, _OneLog] = {}
+        try:
+            for spec in specs:
+                self.add(spec)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The logs that this node writes."""
+        return tuple(self._logs)
+
+    def counts(self) -> dict[str, Counts]:
+        """What each log kept, dropped and parked."""
+        return {name: one.counts for name, one in self._logs.items()}
+
+    def log(self, name: str = DEFAULT) -> TableLog:
+        """The writer of one log."""
+        try:
+            return self._logs[name].log()
+        except KeyError:
+            raise InvalidInput(f"this node writes no log {name!r}", table=self.schema.table) from None
+
+    def add(self, spec: LogSpec) -> bool:
+        """Begin to write a log; False when this node has no part in it."""
+        with self._mutex:
+            self._check_open()
+            if spec.name in self._logs:
+                raise InvalidInput(f"log {spec.name!r} is open already", table=self.schema.table)
+            if not spec.includes(self._storage.data_centre):
+                return False
+            one = _OneLog(self._storage, self.schema, spec, self._functions)
+            self._logs = {**self._logs, spec.name: one}
+            return True
+
+    def remove(self, name: str) -> bool:
+        """Stop writing a log, and leave its files; False when this node does not write it."""
+        with self._mutex:
+            remaining = dict(self._logs)
+            one = remaining.pop(name, None)
+            self._logs = remaining
+        if one is None:
+            return False
+        one.close()
+        return True
+
+    def append(self, batch: ChangeBatch) -> dict[str, Position]:
+        """Append to every log that takes any of the changes; returns when all of it is durable.
+
+        The result has the position of the last change in each log that took some. If one log fails the call raises, and
+        the changes may still stand in others: write them again, and subscribers see them twice, but never not at all.
+        """
+        self._check_open()
+        targets: list[tuple[str | None, TableLog, ChangeBatch]] = []
+        for name, one in self._logs.items():
+            kept, parked, _ = one.divide(batch)
+            if kept is not None:
+                targets.append((name, one.log(), kept))
+            if parked is not None:
+                targets.append((None, one.parked_log(batch.schema), parked))
+        if len(targets) == 1:
+            # With a single log this thread can do the commit itself.
+            taker, table_log, part = targets[0]
+            position = table_log.append(part)
+            return {} if taker is None else {taker: position}
+        return _append_to_all(targets)
+
+    def close(self) -> None:
+        """Close every log; closing twice is no error."""
+        with self._mutex:
+            self._closed = True
+            logs, self._logs = self._logs, {}
+        for one in logs.values():
+            one.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise LogClosed("the table's logs are closed", table=self.schema.table)
+
+
+def _append_to_all(targets: list[tuple[str | None, TableLog, ChangeBatch]]) -> dict[str, Position]:
+    """Submit to every log, then wait for every one, also when one has failed: nothing may be under way afterwards."""
+    tickets: list[tuple[str | None, Ticket]] = []
+    failure: PenstockError | None = None
+    positions: dict[str, Position] = {}
+    for name, table_log, part in targets:
+        try:
+            tickets.append((name, table_log.submit(part)))
+        except PenstockError as error:
+            failure = failure or error
+    for name, ticket in tickets:
+        try:
+            position = ticket.wait()
+        except PenstockError as error:
+            failure = failure or error
+            continue
+        if name is not None:
+            positions[name] = position
+    if failure is not None:
+        raise failure
+    return positions

@@ -1,0 +1,88 @@
+"""`pip install .` into a fresh environment: native kernels with a compiler, plain Python ones without."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import site
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+BUILD_INPUTS = ("pyproject.toml", "setup.py", "README.md", "LICENSE", "NOTICE")
+
+ROUND_TRIP = """
+import json, sys, tempfile
+import penstock
+from penstock import formats
+from penstock.formats import avro
+from penstock.model import types
+from penstock.model.change import Set
+
+schema = penstock.TableSchema(
+    penstock.TableId("shop", "orders"),
+    (penstock.Column("id", types.INT64, penstock.Role.PARTITION), penstock.Column("note", types.TEXT)),
+)
+written = [penstock.Change(penstock.Op.INSERT, {"id": n}, {"note": Set(f"n{n}")}, time=n) for n in range(100)]
+with tempfile.TemporaryDirectory() as directory:
+    path = directory + "/shop.orders"
+    with penstock.TableLog.open(path, schema) as log:
+        log.append(avro.encode(schema, written))
+    with penstock.LogReader(path) as reader:
+        read = [change for batch in reader.read() for change in avro.decode(batch)]
+print(json.dumps({"native": formats.native, "same": read == written, "home": penstock.__file__}))
+"""
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """A copy of what an install needs, without anything that was built here."""
+    copy = tmp_path / "source"
+    copy.mkdir()
+    for name in BUILD_INPUTS:
+        shutil.copy(ROOT / name, copy / name)
+    built = shutil.ignore_patterns("*.so", "*.c", "__pycache__", "*.egg-info")
+    shutil.copytree(ROOT / "src", copy / "src", ignore=built)
+    return copy
+
+
+def install(source: Path, home: Path, **environment: str) -> Path:
+    """Install into a new environment at `home`; the dependencies come from the one that runs the tests."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(home)], check=True)
+    (packages,) = home.glob("lib/python3*/site-packages")
+    (packages / "dependencies.pth").write_text("\n".join(site.getsitepackages()) + "\n")
+    command = [sys.executable, "-m", "pip", "--python", str(home / "bin" / "python"), "install", "--quiet"]
+    command += ["--no-index", "--no-deps", "--no-build-isolation", "--ignore-installed", str(source)]
+    clean = {name: value for name, value in os.environ.items() if name not in {"PYTHONPATH", "PENSTOCK_NATIVE"}}
+    done = subprocess.run(command, env={**clean, **environment}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return home / "bin"
+
+
+def answer(*command: str | Path) -> Any:
+    clean = {name: value for name, value in os.environ.items() if name not in {"PYTHONPATH", "PENSTOCK_NATIVE"}}
+    done = subprocess.run([*map(str, command)], env=clean, cwd="/", capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize(
+    ("environment", "native"),
+    [({}, True), ({"CC": "/bin/false", "CXX": "/bin/false"}, False)],
+    ids=["with a compiler", "without a compiler"],
+)
+def test_install_works(source: Path, tmp_path: Path, environment: dict[str, str], native: bool) -> None:
+    home = tmp_path / "environment"
+    programs = install(source, home, **environment)
+    trip = answer(programs / "python", "-c", ROUND_TRIP)
+    assert trip["same"] is True
+    assert trip["native"] is native
+    assert Path(trip["home"]).is_relative_to(home)
+    version = answer(programs / "penstock", "version", "--json")
+    assert version["native"] is native
+    assert answer(programs / "python", "-m", "penstock", "version", "--json") == version

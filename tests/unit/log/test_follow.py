@@ -1,0 +1,136 @@
+"""Following: each change once, in order, to everybody, as soon as it is durable."""
+
+import multiprocessing
+import threading
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import pytest
+
+from penstock.log.follow import Follower, Tail
+from penstock.log.reader import LogReader
+from penstock.log.table_log import TableLog
+from penstock.model.batch import ChangeBatch
+from penstock.model.position import START
+from penstock.settings import LogSettings
+from tests import sample
+
+
+def test_a_tail_gets_what_was_there_and_what_comes(tmp_path: Path) -> None:
+    directory = str(tmp_path / "log")
+    with TableLog.open(directory, sample.SCHEMA, settings=LogSettings(file_bytes_max=8192)) as log:
+        log.append(sample.batch(0, 1))
+        with Follower(directory) as follower, Tail(follower) as tail:
+            found = []
+            for number in range(2, 60):
+                log.append(sample.batch(number, note="n" * 500))
+                while not found or found[-1] < number:
+                    batch = tail.next(10)
+                    assert batch is not None
+                    found += sample.numbers([batch])
+            assert found == list(range(60))
+            assert tail.next(0) is None
+
+
+def test_every_listener_gets_the_same_batch(tmp_path: Path) -> None:
+    directory = str(tmp_path / "log")
+    seen: list[list[ChangeBatch]] = [[] for _ in range(100)]
+    complete = threading.Semaphore(0)
+
+    def listener(place: int) -> None:
+        def take(batch: ChangeBatch) -> None:
+            seen[place].append(batch)
+            complete.release()
+
+        follower.listen(take)
+
+    with TableLog.open(directory, sample.SCHEMA) as log, Follower(directory) as follower:
+        for place in range(100):
+            listener(place)
+        log.append(sample.batch(1))
+        for _ in range(100):
+            assert complete.acquire(timeout=30)
+    assert all(batches[0] is seen[0][0] for batches in seen)
+    assert [len(batches) for batches in seen] == [1] * 100
+
+
+def test_a_listener_that_raises_is_dropped_and_the_others_go_on(tmp_path: Path) -> None:
+    directory = str(tmp_path / "log")
+    got = threading.Semaphore(0)
+    with TableLog.open(directory, sample.SCHEMA) as log, Follower(directory) as follower:
+        follower.listen(lambda batch: 1 // 0)
+        follower.listen(lambda batch: got.release())
+        for number in range(3):
+            log.append(sample.batch(number))
+            assert got.acquire(timeout=30)
+
+
+def test_a_slow_tail_falls_back_to_the_files_without_gap_or_repeat(tmp_path: Path) -> None:
+    directory = str(tmp_path / "log")
+    with (
+        TableLog.open(directory, sample.SCHEMA, settings=LogSettings(file_bytes_max=50_000)) as log,
+        Follower(directory) as follower,
+        Tail(follower, queue_bytes=5000) as tail,
+    ):
+        found = []
+        for start in range(0, 400, 40):
+            for number in range(start, start + 40):
+                log.append(sample.batch(number, note="n" * 400))
+            for _ in range(25):
+                batch = tail.next(10)
+                assert batch is not None
+                found += sample.numbers([batch])
+        while found[-1] < 399:
+            batch = tail.next(10)
+            assert batch is not None
+            found += sample.numbers([batch])
+        assert found == list(range(400))
+
+
+def test_a_tail_in_another_process_is_woken(tmp_path: Path) -> None:
+    directory = str(tmp_path / "log")
+    with TableLog.open(directory, sample.SCHEMA) as log:
+        ours, theirs = multiprocessing.get_context("spawn").Pipe()
+        process = multiprocessing.get_context("spawn").Process(target=_follow, args=(directory, theirs))
+        process.start()
+        assert ours.recv() == "ready"
+        for number in range(20):
+            log.append(sample.batch(number))
+            assert ours.poll(30)
+            assert ours.recv() == [number]
+        process.join(30)
+        assert process.exitcode == 0
+
+
+def _follow(directory: str, pipe: Connection) -> None:
+    with Follower(directory) as follower, Tail(follower) as tail:
+        pipe.send("ready")
+        for _ in range(20):
+            batch = tail.next(30)
+            assert batch is not None
+            pipe.send(sample.numbers([batch]))
+
+
+def test_closing_a_tail_ends_its_wait(tmp_path: Path) -> None:
+    directory = str(tmp_path / "log")
+    with TableLog.open(directory, sample.SCHEMA), Follower(directory) as follower:
+        tail = Tail(follower)
+        results: list[object] = []
+        thread = threading.Thread(target=lambda: results.append(tail.next()))
+        thread.start()
+        tail.close()
+        thread.join(30)
+        assert results == [None]
+
+
+@pytest.mark.parametrize("skip", [0, 1, 2])
+def test_a_tail_begins_inside_a_block(tmp_path: Path, skip: int) -> None:
+    directory = str(tmp_path / "log")
+    with TableLog.open(directory, sample.SCHEMA) as log:
+        log.append(sample.batch(0, 1, 2, 3))
+        block = next(LogReader(directory).read(START))
+        start = block.first._replace(ordinal=skip)
+        with Follower(directory) as follower, Tail(follower, start) as tail:
+            batch = tail.next(10)
+            assert batch is not None
+            assert sample.numbers([batch]) == list(range(skip + 1, 4))
