@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import platform
 import resource
@@ -247,7 +248,8 @@ def quotients(ours: Sequence[float], peer: Sequence[float]) -> list[float]:
 def percentile(values: Sequence[float], share: float) -> float:
     """The nearest-rank percentile: a value that was really seen."""
     ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, max(0, round(share * len(ordered) + 0.5) - 1))]
+    # Rounded first, so that 0.99 × 100 is 99 and not a hair more.
+    return ordered[max(0, math.ceil(round(share * len(ordered), 9)) - 1)]
 
 
 def cpu_s(*, children: bool = False) -> float:
@@ -309,12 +311,12 @@ def machine(directory: Path) -> dict[str, Any]:
 def figure_line(figure: Figure) -> str:
     """One figure for people."""
     verdict = {True: "pass", False: "MISS", None: ""}[figure.passed]
-    spread = "" if figure.low is None else f"[{_short(figure.low)} … {_short(figure.high)}]"
+    spread = "" if figure.low is None else f"[{number_text(figure.low)} … {number_text(figure.high)}]"
     sides = ""
     if figure.ours is not None and figure.peer is not None:
-        sides = f"{_short(figure.ours)} vs {_short(figure.peer)} {figure.absolute_unit}"
+        sides = f"{number_text(figure.ours)} vs {number_text(figure.peer)} {figure.absolute_unit}"
     note = f"  ({figure.note})" if figure.note else ""
-    value = f"{_short(figure.value)} {figure.unit}"
+    value = f"{number_text(figure.value)} {figure.unit}"
     return f"{figure.name:<58} {value:>14} {spread:<22} {figure.target:>8} {verdict:<5} {sides}{note}"
 
 
@@ -349,7 +351,8 @@ def _rounded(value: Any) -> Any:
     return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
-def _short(value: float | None) -> str:
+def number_text(value: float | None) -> str:
+    """A number for people: three digits that count, thousands apart."""
     if value is None:
         return ""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"

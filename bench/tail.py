@@ -300,7 +300,7 @@ def _rounds(
         if broker is None:
             continue
         for name, pause in ways.items():
-            # Twice as many on the first round: the client's code is compiled while it runs.
+            # More on the first round: broker and client are compiled as they run.
             answer = broker.latency(
                 topic,
                 size=ROW_BYTES,

@@ -59,10 +59,11 @@ class Subscribers(RuleBasedStateMachine):
         """How many changes a position stands for."""
         return 0 if position == START else self.positions.index(position) + 1
 
-    @rule(count=st.integers(1, 4), pad=st.sampled_from([0, 3000]))
-    def append(self, count: int, pad: int) -> None:
-        last = self.writer.append(batch(len(self.positions), count, pad))
-        self.positions += [last._replace(ordinal=i) for i in range(count)]
+    @rule(counts=st.lists(st.integers(1, 4), min_size=1, max_size=6), pad=st.sampled_from([0, 900, 3000]))
+    def append(self, counts: list[int], pad: int) -> None:
+        for count in counts:
+            last = self.writer.append(batch(len(self.positions), count, pad))
+            self.positions += [last._replace(ordinal=i) for i in range(count)]
 
     @rule(name=NAMES, latest=st.booleans())
     def open_subscription(self, name: str, latest: bool) -> None:
@@ -89,14 +90,14 @@ class Subscribers(RuleBasedStateMachine):
         return [reader for reader in self.readers.values() if reader.subscription is not None]
 
     @precondition(lambda self: self.open_readers())
-    @rule(data=st.data())
-    def read(self, data: st.DataObject) -> None:
+    @rule(data=st.data(), stop=st.integers(1, 30), done=st.floats(0, 1))
+    def read_and_commit(self, data: st.DataObject, stop: int, done: float) -> None:
         reader = data.draw(st.sampled_from(self.open_readers()))
         assert reader.subscription is not None
         assert reader.handed is not None
         if reader.handed < self.gone:
-            return
-        stop = data.draw(st.integers(1, 20))
+            assert reader.subscription.accept_loss() is not None
+            reader.handed = reader.committed = self.gone
         got: list[int] = []
         for one in reader.subscription.batches():
             got += numbers([one])
@@ -106,17 +107,10 @@ class Subscribers(RuleBasedStateMachine):
         assert got == wanted[: len(got)]
         assert got == wanted or len(got) >= stop
         reader.handed += len(got)
-
-    @precondition(lambda self: self.open_readers())
-    @rule(data=st.data())
-    def commit(self, data: st.DataObject) -> None:
-        reader = data.draw(st.sampled_from(self.open_readers()))
-        assert reader.subscription is not None
-        assert reader.handed is not None
-        done = data.draw(st.integers(reader.committed, reader.handed))
-        if done > reader.committed:
-            reader.subscription.commit(self.positions[done - 1])
-            reader.committed = done
+        commit = reader.committed + round(done * (reader.handed - reader.committed))
+        if commit > reader.committed:
+            reader.subscription.commit(self.positions[commit - 1])
+            reader.committed = commit
 
     @precondition(lambda self: self.open_readers())
     @rule(data=st.data(), politely=st.booleans())
@@ -138,7 +132,14 @@ class Subscribers(RuleBasedStateMachine):
         assert one is not None
         one.drop()
 
-    @rule(cap=st.none() | st.sampled_from([0, 8_000, 20_000]))
+    @rule()
+    def delete_consumed(self) -> None:
+        self.apply_retention(None)
+
+    @rule(cap=st.sampled_from([0, 20_000, 40_000]))
+    def delete_by_size(self, cap: int) -> None:
+        self.apply_retention(cap)
+
     def apply_retention(self, cap: int | None) -> None:
         report = retention.apply(
             DIRECTORY, RetentionSettings(bytes_max=cap), files=self.files.process(), clock=self.clock
@@ -186,6 +187,6 @@ class Subscribers(RuleBasedStateMachine):
 
 
 Subscribers.TestCase.settings = settings(
-    max_examples=150, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=200, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestSubscribers = Subscribers.TestCase

@@ -130,8 +130,8 @@ def _print_outcome(outcome: Outcome, *, kept: bool, json: bool) -> None:
         return
     figures = outcome.figures
     output.line(
-        f"{figures.acknowledged:,} writes acknowledged, {figures.refused:,} refused, {outcome.crashes} node crashes, "
-        f"in {figures.elapsed_s:.1f} s"
+        f"{output.count(figures.acknowledged, 'write')} acknowledged, {figures.refused:,} refused, "
+        f"{output.count(outcome.crashes, 'killed node')}, in {figures.elapsed_s:.1f} s"
     )
     output.line("")
     headers = ("node", "data centre", "changes logged", "log size", "files")

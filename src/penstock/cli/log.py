@@ -306,10 +306,11 @@ def _print_verdict(place: Place, verdict: Verdict, json: bool) -> None:
             }
         )
         return
-    state = "sound" if verdict.sound else f"DAMAGED in {len(verdict.damage)} places"
+    state = "sound" if verdict.sound else f"DAMAGED in {output.count(len(verdict.damage), 'place')}"
     output.line(
-        f"{output.plain(place.directory)}: {state}; {verdict.files} files, {verdict.blocks} blocks, "
-        f"{verdict.changes} changes, {output.size(verdict.bytes)}, {verdict.checkpoints} checkpoints"
+        f"{output.plain(place.directory)}: {state}; {output.count(verdict.files, 'file')}, "
+        f"{output.count(verdict.blocks, 'block')}, {output.count(verdict.changes, 'change')}, "
+        f"{output.size(verdict.bytes)}, {output.count(verdict.checkpoints, 'checkpoint')}"
     )
     for error in verdict.damage:
         output.line(f"  {output.plain(str(error))}")

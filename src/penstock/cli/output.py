@@ -101,6 +101,11 @@ def size(count: int) -> str:
     return f"{count} B" if unit == "B" else f"{value:.1f} {unit}"
 
 
+def count(number: int, noun: str) -> str:
+    """`1 file`, `2,000 files`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def instant(time_us: int | None) -> str:
     """Microseconds since 1970 as ISO 8601 in UTC; times that the calendar does not reach stay numbers."""
     if time_us is None:

@@ -51,6 +51,8 @@ cdef class RowReader:
     cdef int read_byte(self) except -1
     @cython.locals(at=cython.Py_ssize_t, byte=cython.uint, rest=cython.ulonglong, part=cython.ulonglong, shift=cython.int)
     cdef int64_t read_long(self) except? -1
+    @cython.locals(branch=cython.longlong)
+    cdef int read_present(self) except -1
     @cython.locals(at=cython.Py_ssize_t)
     cdef Py_ssize_t take(self, long long size) except -1
     @cython.locals(count=cython.longlong, size=cython.longlong)
@@ -67,6 +69,7 @@ cdef class Program:
     cdef const long long[::1] high
     cdef const long long[::1] least
 
+    cpdef Py_ssize_t size(self)
     cpdef long long least_bytes(self)
     @cython.locals(size=cython.Py_ssize_t)
     cpdef encode(self, RowBuffer out, object datum)
@@ -114,8 +117,6 @@ cdef class Scanner:
 
     @cython.locals(row=cython.Py_ssize_t, index=cython.int, fields=cython.int, program=Program)
     cpdef scan(self, RowReader reader, Py_ssize_t count)
-    @cython.locals(branch=cython.longlong)
-    cdef int _present(self, RowReader reader) except -1
     @cython.locals(found=cython.int, when=cython.longlong, capture=cython.longlong)
     cdef int _times(self, RowReader reader) except -1
     @cython.locals(size=cython.longlong, at=cython.Py_ssize_t)

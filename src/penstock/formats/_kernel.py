@@ -147,6 +147,13 @@ class RowReader:
         self.position = at
         return (rest >> 1) ^ -(rest & 1)
 
+    def read_present(self) -> int:
+        """The branch of a union of null and one type: 0 or 1."""
+        branch = self.read_long()
+        if branch < 0 or branch > 1:
+            self.fail("a union has no such branch")
+        return branch
+
     def take(self, size: int) -> int:
         """Step over `size` bytes that must be there; the offset where they start."""
         if size < 0 or size > self.end - self.position:
@@ -187,6 +194,10 @@ class Program:
 
     def child(self, node: int, index: int) -> int:
         return self.children[self.first[node] + index]
+
+    def size(self) -> int:
+        """The number of nodes."""
+        return len(self.kinds)
 
     def least_bytes(self) -> int:
         """The fewest bytes that a row takes."""
@@ -307,11 +318,8 @@ class Program:
     def read(self, reader: RowReader, node: int) -> Any:
         kind = self.kinds[node]
         if kind == NULLABLE:
-            branch = reader.read_long()
-            if branch == 0:
+            if not reader.read_present():
                 return None
-            if branch != 1:
-                reader.fail("a union has no such branch")
             node = self.child(node, 0)
             kind = self.kinds[node]
         if kind == RECORD:
@@ -392,11 +400,8 @@ class Program:
         """Step over a value."""
         kind = self.kinds[node]
         if kind == NULLABLE:
-            branch = reader.read_long()
-            if branch == 0:
+            if not reader.read_present():
                 return 0
-            if branch != 1:
-                reader.fail("a union has no such branch")
             node = self.child(node, 0)
             kind = self.kinds[node]
         if kind == RECORD:
@@ -459,28 +464,22 @@ class Scanner:
         for row in range(count):
             program.skip(reader, program.child(0, 0))
             self._times(reader)
-            if self._present(reader):
+            if reader.read_present():
                 self._origin(reader, row)
             for index in range(5, fields):
                 program.skip(reader, program.child(0, index))
-
-    def _present(self, reader: RowReader) -> int:
-        branch = reader.read_long()
-        if branch < 0 or branch > 1:
-            reader.fail("a union has no such branch")
-        return branch
 
     def _times(self, reader: RowReader) -> int:
         """The write, commit and capture time; the commit's counts first, then the write's, then the capture's."""
         found = 0
         when = 0
-        if self._present(reader):
+        if reader.read_present():
             when = reader.read_long()
             found = 1
-        if self._present(reader):
+        if reader.read_present():
             when = reader.read_long()
             found = 1
-        if self._present(reader):
+        if reader.read_present():
             capture = reader.read_long()
             if not found:
                 when = capture
@@ -492,16 +491,16 @@ class Scanner:
 
     def _origin(self, reader: RowReader, row: int) -> int:
         for _ in range(3):
-            if self._present(reader):
+            if reader.read_present():
                 reader.take(reader.read_long())
-        if self._present(reader):
+        if reader.read_present():
             reader.read_long()
-        if self._present(reader):
+        if reader.read_present():
             size = reader.read_long()
             at = reader.take(size)
             self._transaction(reader.source[at : at + size], reader.read_long(), row)
             reader.take(reader.read_long())
-        if self._present(reader):
+        if reader.read_present():
             reader.read_long()
         return 0
 

@@ -75,3 +75,4 @@ def write(files: Files, directory: str, name: str, content: Mapping[str, Any]) -
     finally:
         file.close()
     files.rename(temporary, path)
+    files.sync_directory(directory)

@@ -41,7 +41,7 @@ from penstock.model.batch import ChangeBatch
 from penstock.model.position import Position
 from penstock.model.schema import TableSchema
 from penstock.settings import Acknowledge, LogSettings
-from penstock.system.files import File, Files, OsFiles
+from penstock.system.files import File, Files, OsFiles, make_durable_directory
 
 log = structlog.get_logger()
 
@@ -150,8 +150,7 @@ class TableLog:
 
     def _open(self, schema: TableSchema) -> None:
         files, directory = self._files, self.directory
-        files.make_directory(directory)
-        files.sync_directory(os.path.dirname(directory.rstrip("/")) or ".")
+        make_durable_directory(files, directory)
         self._lock = WriterLock.take(files, directory)
         opened: list[File | ActiveSegment] = []
         try:

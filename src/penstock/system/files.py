@@ -63,6 +63,16 @@ class Files(Protocol):
     def sync_directory(self, path: str) -> None: ...
 
 
+def make_durable_directory(files: Files, path: str) -> None:
+    """Create a directory and its missing parents so that all of them survive power loss."""
+    parent = os.path.dirname(path.rstrip("/")) or "."
+    if not files.exists(parent):
+        make_durable_directory(files, parent)
+    files.make_directory(path)
+    # Also when it was there: whoever made it may not have lived to sync it.
+    files.sync_directory(parent)
+
+
 class OsFile:
     """A file of the operating system."""
 

@@ -1,0 +1,190 @@
+"""The `penstock` command as a real process: pipes, signals, exit codes, and a terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.log.table_log import TableLog
+from tests.numbered import SCHEMA, batch, fill
+
+PENSTOCK = (sys.executable, "-m", "penstock")
+PATIENCE_S = 60
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> str:
+    path = str(tmp_path / "shop.orders")
+    fill(path, 30)
+    return path
+
+
+@contextlib.contextmanager
+def running(*arguments: str, **options: object) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [*PENSTOCK, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **options,  # type: ignore[call-overload]
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_tail_follows_another_process_and_ends_on_interrupt(log: str) -> None:
+    with running("log", "tail", "-f", "-n", "1", log, "--json") as tail:
+        assert tail.stdout is not None
+        assert json.loads(tail.stdout.readline())["key"]["id"] == 29
+        with TableLog.open(log, SCHEMA) as writer:
+            for number in range(30, 33):
+                writer.append(batch(number))
+                assert json.loads(tail.stdout.readline())["key"]["id"] == number
+        tail.send_signal(signal.SIGINT)
+        out, errors = tail.communicate(timeout=PATIENCE_S)
+        assert (tail.returncode, out, errors) == (130, "", "")
+
+
+def test_tail_as_a_subscription_does_not_repeat_after_an_interrupt(log: str) -> None:
+    command = ("log", "tail", "-f", "--subscription", "mine", log, "--json")
+    with running(*command) as tail:
+        assert tail.stdout is not None
+        assert [json.loads(tail.stdout.readline())["key"]["id"] for _ in range(30)] == list(range(30))
+        with TableLog.open(log, SCHEMA) as writer:
+            # The thirty are committed before the next is printed.
+            writer.append(batch(30))
+        assert json.loads(tail.stdout.readline())["key"]["id"] == 30
+        tail.send_signal(signal.SIGINT)
+        tail.communicate(timeout=PATIENCE_S)
+    done = subprocess.run([*PENSTOCK, *command[:2], *command[3:]], capture_output=True, text=True, check=True)
+    assert [json.loads(line)["key"]["id"] for line in done.stdout.splitlines()] in ([], [30])
+
+
+def test_closed_pipe_ends_cat_in_silence(log: str) -> None:
+    with TableLog.open(log, SCHEMA) as writer:
+        writer.append(batch(30, 5000))
+    with running("log", "cat", log, "--json") as cat:
+        assert cat.stdout is not None
+        assert cat.stderr is not None
+        assert json.loads(cat.stdout.readline())["key"]["id"] == 0
+        cat.stdout.close()
+        assert cat.stderr.read() == ""
+        assert cat.wait(PATIENCE_S) in (0, 1)
+
+
+def test_closed_pipe_ends_a_silent_tail(log: str) -> None:
+    with running("log", "tail", "-f", "-n", "1", log) as tail:
+        assert tail.stdout is not None
+        assert tail.stderr is not None
+        tail.stdout.readline()
+        tail.stdout.close()
+        assert tail.wait(PATIENCE_S) == 0
+        assert tail.stderr.read() == ""
+
+
+def test_output_can_be_cut_by_head(log: str) -> None:
+    shell = f"{sys.executable} -m penstock log cat {log} | head -n 2"
+    done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, check=True)
+    assert len(done.stdout.splitlines()) == 2
+    assert done.stderr == ""
+
+
+def test_unreadable_log_is_one_line_without_traceback(log: str) -> None:
+    Path(f"{log}/log.json").write_bytes(b"{}")
+    done = subprocess.run([*PENSTOCK, "log", "cat", log], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stdout == ""
+    first, *_ = done.stderr.splitlines()
+    assert first.startswith("penstock: ")
+    assert "Traceback" not in done.stderr
+
+
+def test_demo_without_a_terminal_ends_by_itself_and_proves_its_writes() -> None:
+    done = subprocess.run([*PENSTOCK, "demo", "--rows", "600", "--json"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout)
+    assert summary["sound"] is True
+    assert summary["acknowledged"] + summary["refused"] == 600
+    assert summary["crashes"] == 1
+    assert not os.path.exists(summary["directory"])
+    for subscription in summary["subscriptions"]:
+        assert subscription["behind"] == 0
+        assert subscription["changes"] >= summary["acknowledged"]
+
+
+def test_demo_keeps_its_data_where_it_is_told(tmp_path: Path) -> None:
+    home = tmp_path / "demo"
+    command = [*PENSTOCK, "demo", "--rows", "300", "--nodes", "dc1=2", "--dir", str(home)]
+    for run in (1, 2):
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert f"penstock log ls {home}" in done.stdout
+        check = [*PENSTOCK, "log", "verify", str(home), "--json"]
+        verified = subprocess.run(check, capture_output=True, text=True, check=False)
+        verdicts = [json.loads(line) for line in verified.stdout.splitlines()]
+        assert [verdict["sound"] for verdict in verdicts] == [True, True]
+        assert all(verdict["changes"] >= 300 * run for verdict in verdicts)
+
+
+def test_demo_refuses_a_foreign_directory(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("mine")
+    command = [*PENSTOCK, "demo", "--rows", "1", "--dir", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "not empty and not from an earlier demo" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+def test_demo_on_a_terminal_shows_the_view_and_ends_on_interrupt(tmp_path: Path) -> None:
+    home = tmp_path / "demo"
+    screen, terminal = pty.openpty()
+    process = subprocess.Popen(
+        [*PENSTOCK, "demo", "--dir", str(home)],
+        stdout=terminal,
+        stderr=terminal,
+        env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "100", "LINES": "40"},
+    )
+    os.close(terminal)
+    try:
+        shown = _read_until(screen, b"changes logged", b"per second", b"age on arrival")
+        process.send_signal(signal.SIGINT)
+        shown += _read_until(screen, None)
+        assert process.wait(PATIENCE_S) == 0
+    finally:
+        process.kill()
+        process.wait()
+        os.close(screen)
+    assert b"penstock demo" in shown
+    assert b"Traceback" not in shown
+    assert b"acknowledged" in shown.rsplit(b"\n\r", 1)[-1]
+    assert (home / "dc1-1" / "shop.orders").is_dir()
+
+
+def _read_until(screen: int, *wanted: bytes | None) -> bytes:
+    """What the terminal shows, until it shows all of `wanted`; None waits for the end."""
+    shown = b""
+    while not all(part is not None and part in shown for part in wanted):
+        ready, _, _ = select.select([screen], [], [], PATIENCE_S)
+        assert ready, "the terminal stayed silent"
+        try:
+            data = os.read(screen, 65536)
+        except OSError:
+            # Linux says so when the last program has closed the terminal.
+            break
+        if not data:
+            break
+        shown += data
+    return shown
