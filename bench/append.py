@@ -115,7 +115,8 @@ def rate(bench: Bench, *, pairs: int, slice_batches: int) -> None:
         bench.run.ratio(
             name,
             quotients([s.rate for s in a], [s.rate for s in b]),
-            Target(at_least=0.90),
+            # Two batches under way may share one sync, which the raw side never does: that is for information.
+            Target(at_least=0.90) if slice_of is _waiting else None,
             ours=statistics.median(s.rate for s in a) / 1e6,
             peer=statistics.median(s.rate for s in b) / 1e6,
             unit="MB/s",

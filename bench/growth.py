@@ -8,6 +8,7 @@ log's files. A crash is a writer killed in the middle of its work, with half a b
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import random
@@ -40,7 +41,6 @@ from bench.workload import DOMAIN, EPOCH_US, SCHEMA, Batches
 from penstock.formats import avro
 from penstock.log.reader import LogReader
 from penstock.log.table_log import TableLog
-from penstock.model.batch import ChangeBatch
 from penstock.model.position import START, Position
 from penstock.settings import Acknowledge, LogSettings
 
@@ -57,6 +57,8 @@ class Grown:
 
     def __init__(self, path: Path, size: int) -> None:
         self.path = path
+        # Where the seeks by position go.
+        self.places = path.with_suffix(".places")
         self.batches = max(2, size // BATCH_BYTES)
         self.changes = 0
         self.acknowledged = 0
@@ -148,20 +150,19 @@ def child_append(path: str) -> dict[str, Any]:
 
 
 def child_read(path: str, seed: str, blocks: str) -> dict[str, Any]:
-    """CPU per change of reading a stretch from somewhere in the log."""
+    """CPU per change of reading a stretch from somewhere in the log, once it is in the page cache."""
     rng = random.Random(int(seed))
-    reader = LogReader(path)
-    start = _somewhere(reader, rng)
-    cpu, begin = cpu_s(), time.perf_counter()
-    changes = 0
-    for number, batch in enumerate(reader.read(after=start), 1):
-        changes += len(batch)
-        if number == int(blocks):
-            break
-    used, wall = cpu_s() - cpu, time.perf_counter() - begin
-    answer = {"cpu_s": used, "wall_s": wall, "changes": changes, **memory_of()}
-    reader.close()
-    return answer
+    with LogReader(path) as reader:
+        start = _somewhere(reader, rng)
+        _read_blocks(reader, start, int(blocks))
+        cpu, begin = cpu_s(), time.perf_counter()
+        changes = _read_blocks(reader, start, int(blocks))
+        used, wall = cpu_s() - cpu, time.perf_counter() - begin
+    return {"cpu_s": used, "wall_s": wall, "changes": changes, **memory_of()}
+
+
+def _read_blocks(reader: LogReader, start: Position, blocks: int) -> int:
+    return sum(len(batch) for batch in itertools.islice(reader.read(after=start), blocks))
 
 
 def child_scan(path: str) -> dict[str, Any]:
@@ -174,33 +175,29 @@ def child_scan(path: str) -> dict[str, Any]:
     return {"cpu_s": used, "wall_s": wall, "changes": changes, **memory_of()}
 
 
-def child_seek(path: str, batches: str, count: str, seed: str) -> dict[str, Any]:
-    """Random seeks of each kind, each checked by reading on from where it led."""
-    rng = random.Random(int(seed))
-    reader = LogReader(path)
+def child_seek(path: str, kind: str, batches: str, count: str, places: str) -> dict[str, Any]:
+    """Random seeks of one kind. The parent checks where they led, so that nothing warms the cache for the next one."""
+    rng = random.Random(int(batches))
     numbers = [rng.randrange(2, int(batches)) for _ in range(int(count))]
-    by_time: list[float] = []
-    by_transaction: list[float] = []
-    by_position: list[float] = []
-    rng.shuffle(numbers)
-    for number in numbers:
-        begin = time.perf_counter()
-        found = reader.seek_time(EPOCH_US + number)
-        by_time.append((time.perf_counter() - begin) * 1000)
-        _expect(reader, found, number, "time")
-    for number in numbers:
-        begin = time.perf_counter()
-        place = reader.seek_transaction(DOMAIN, number)
-        by_transaction.append((time.perf_counter() - begin) * 1000)
-        if place is None:
-            raise CheckFailed(f"transaction {number} was not found")
-        _expect(reader, place, number, "transaction")
-        # The same place, now as a reader that resumes there would ask for it.
-        begin = time.perf_counter()
-        next(iter(reader.read(after=place)))
-        by_position.append((time.perf_counter() - begin) * 1000)
-    reader.close()
-    return {"time": by_time, "transaction": by_transaction, "position": by_position, **memory_of()}
+    took: list[float] = []
+    led_to: list[str] = []
+    given = [Position.parse(line) for line in Path(places).read_text().split()] if kind == "position" else []
+    with LogReader(path) as reader:
+        for index, number in enumerate(numbers):
+            found: Position | None
+            begin = time.perf_counter()
+            if kind == "time":
+                found = reader.seek_time(EPOCH_US + number)
+            elif kind == "transaction":
+                found = reader.seek_transaction(DOMAIN, number)
+            else:
+                found = given[index]
+                next(iter(reader.read(after=found)))
+            took.append((time.perf_counter() - begin) * 1000)
+            if found is None:
+                raise CheckFailed(f"transaction {number} was not found")
+            led_to.append(str(found))
+    return {"ms": took, "numbers": numbers, "positions": led_to, **memory_of()}
 
 
 def child_append_forever(path: str) -> dict[str, Any]:
@@ -237,13 +234,6 @@ def _of_files(reader: LogReader, rng: random.Random) -> Position:
     return Position(middle, 0, 0) if middle > first.file else first.last
 
 
-def _expect(reader: LogReader, found: Position, number: int, kind: str) -> None:
-    batch: ChangeBatch = next(iter(reader.read(after=found)))
-    first = avro.decode(batch)[0]
-    if first.key["id"] != number:
-        raise CheckFailed(f"seek by {kind} led to change {first.key['id']} instead of {number}")
-
-
 # The measurements.
 
 
@@ -267,25 +257,39 @@ def opening(run: Run, large: Grown, rounds: int) -> None:
 
 
 def seeking(run: Run, small: Grown, large: Grown, count: int) -> list[float]:
-    """Seeks in the large log, warm and cold; gives the ratio of the processes' memory."""
+    """Seeks in the large log, warm and cold; gives the ratios of the processes' memory."""
     ratios = []
     for cache in ("warm", "cold"):
-        if cache == "cold":
-            large.forget()
-        answer = large.child("seek", large.batches, count, 7)
-        other = small.child("seek", small.batches, count, 7)
-        ratios.append(answer["VmRSS"] / other["VmRSS"])
-        for kind in ("position", "time", "transaction"):
+        for kind in ("time", "transaction", "position"):
+            answers = {}
+            for log in (small, large):
+                if cache == "cold":
+                    log.forget()
+                answers[log] = log.child("seek", kind, log.batches, count, log.places)
+                if kind != "position":
+                    _verify(log, answers[log], kind)
+            took, other = answers[large]["ms"], answers[small]["ms"]
+            ratios.append(answers[large]["VmRSS"] / answers[small]["VmRSS"])
             run.value(
                 f"seek by {kind}, {cache}, p99",
-                [percentile(answer[kind], 0.99)],
+                [percentile(took, 0.99)],
                 "ms",
                 Target(at_most=5),
-                note=f"{count} random: median {statistics.median(answer[kind]):.3f}, max {max(answer[kind]):.2f} ms; "
-                f"in the small log median {statistics.median(other[kind]):.3f}",
+                note=f"{count} random: median {statistics.median(took):.3f}, max {max(took):.2f} ms; "
+                f"in the small log median {statistics.median(other):.3f}",
             )
-    run.check(f"{4 * count} seeks by time and by transaction led to the change that was meant", True)
+    run.check(f"{8 * count} seeks by time and by transaction led to the change that was meant", True)
     return ratios
+
+
+def _verify(log: Grown, answer: dict[str, Any], kind: str) -> None:
+    """Read on from where each seek led, and keep the places for the seeks by position."""
+    with LogReader(str(log.path)) as reader:
+        for number, text in zip(answer["numbers"], answer["positions"], strict=True):
+            first = avro.decode(next(iter(reader.read(after=Position.parse(text)))))[0]
+            if first.key["id"] != number:
+                raise CheckFailed(f"seek by {kind} led to change {first.key['id']} instead of {number}")
+    log.places.write_text("\n".join(answer["positions"]))
 
 
 def cost(run: Run, small: Grown, large: Grown, pairs: int, seek_memory: list[float]) -> None:

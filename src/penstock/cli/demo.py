@@ -26,8 +26,9 @@ from penstock.errors import InvalidInput, StorageError
 
 _MARK = "penstock-demo.json"
 # Without a terminal nobody could stop it, so it is short.
-_ROWS_UNWATCHED = 5_000
+_ROWS_UNWATCHED = 3_000
 _NODES_MAX = 24
+_LACKS_SHOWN = 5
 
 
 def demo(
@@ -134,20 +135,38 @@ def _print_outcome(outcome: Outcome, *, kept: bool, json: bool) -> None:
         f"{output.count(outcome.crashes, 'killed node')}, in {figures.elapsed_s:.1f} s"
     )
     output.line("")
-    headers = ("node", "data centre", "changes logged", "log size", "files")
-    output.table(headers, ((n.name, n.data_centre, n.changes, output.size(n.bytes), n.files) for n in figures.nodes))
+    node_headers = ("node", "data centre", "changes logged", "log size", "files")
+    output.table(
+        node_headers, ((n.name, n.data_centre, n.changes, output.size(n.bytes), n.files) for n in figures.nodes)
+    )
     output.line("")
-    headers = ("subscription", "reads the log of", "changes read", "behind")
-    output.table(headers, ((r.name, r.node, r.changes, r.behind) for r in figures.readers))
+    reader_headers = ("subscription", "table", "on node", "changes read", "behind")
+    output.table(reader_headers, ((r.name, r.table, r.node, r.changes, r.behind) for r in figures.readers))
     output.line("")
-    output.line(outcome.verdict.text)
+    _print_verdict(outcome)
     if kept:
         first = figures.nodes[0].name
         output.line(f"\nThe logs are in {figures.directory}. Look into them:")
         output.line(f"  penstock log ls {figures.directory}")
-        output.line(f"  penstock log tail -n 3 {figures.directory}/{first}")
+        output.line(f"  penstock log tail -n 3 {figures.directory}/{first}/{figures.readers[0].table}")
     for error in outcome.errors:
         output.report(error)
+
+
+def _print_verdict(outcome: Outcome) -> None:
+    verdict = outcome.verdict
+    if verdict.sound:
+        output.line(
+            f"Checked: all {verdict.changes_acknowledged:,} acknowledged writes are in the logs, "
+            f"in {verdict.copies_checked:,} copies; none is missing."
+        )
+    else:
+        output.line(f"LOST: {output.count(len(verdict.lacks), 'acknowledged write')} not where they must be:")
+        for lack in verdict.lacks[:_LACKS_SHOWN]:
+            found = ", ".join(lack.found_on) or "nowhere"
+            output.line(f"  write {lack.write} of {lack.table}: found on {found}")
+    if verdict.unchecked:
+        output.line(f"{output.count(verdict.unchecked, 'write')} could not be remembered and were not checked.")
 
 
 def summary(outcome: Outcome) -> dict[str, object]:
@@ -171,8 +190,21 @@ def summary(outcome: Outcome) -> dict[str, object]:
             for node in figures.nodes
         ],
         "subscriptions": [
-            {"name": reader.name, "node": reader.node, "changes": reader.changes, "behind": reader.behind}
+            {
+                "name": reader.name,
+                "table": reader.table,
+                "node": reader.node,
+                "changes": reader.changes,
+                "behind": reader.behind,
+            }
             for reader in figures.readers
         ],
+        "verification": {
+            "acknowledged": outcome.verdict.changes_acknowledged,
+            "copies": outcome.verdict.copies_checked,
+            "in_logs": outcome.verdict.changes_in_logs,
+            "missing": len(outcome.verdict.lacks),
+            "unchecked": outcome.verdict.unchecked,
+        },
         "errors": [str(error) for error in outcome.errors],
     }

@@ -11,35 +11,38 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from random import Random
 
 from penstock.cli.live_view import Figures, NodeFigures, ReaderFigures
-from penstock.cli.shop import SCHEMA, TABLE, Shop
 from penstock.errors import PenstockError, Unavailable
 from penstock.formats import avro
 from penstock.log import recent
 from penstock.log.reader import LogReader
 from penstock.log.subscription import Subscription
 from penstock.model.position import Position
-from penstock.sandbox.checker import Verdict, check
+from penstock.model.schema import TableId
+from penstock.sandbox.checker import LogPlace, Verdict, check
 from penstock.sandbox.cluster import Cluster
 from penstock.sandbox.consistency import Consistency
 from penstock.sandbox.history import History
 from penstock.sandbox.node_log import log_directory
+from penstock.sandbox.workload import ORDERS, READINGS, TABLES, USERS, Workload
 from penstock.settings import LogSettings
 from penstock.system.clock import SystemClock
+from penstock.system.files import OsFiles
 
 # A demo that nobody stops ends by itself here; what was acknowledged is remembered, to be looked for at the end.
 WRITES_MAX = 1_000_000
-_BATCH = 50
+_BATCH = 100
 # Writes per second while someone watches: lively, and gentle to a laptop.
 _PACE = 1500
 _VIEW_S = 0.25
 _COMMIT_S = 0.25
 _CATCH_UP_S = 30.0
 # Crash a node after so many writes, bring it back after so many more.
-_CRASH_AFTER = 15_000
-_DOWN_FOR = 4_500
+_CRASH_AFTER = 8_000
+_DOWN_FOR = 3_000
 # A node reads its whole log at restart, so only young nodes are crashed.
 _CRASH_CHANGES_MAX = 60_000
 _SETTINGS = LogSettings(file_bytes_max=8 << 20)
@@ -169,7 +172,8 @@ def run(plan: Plan, stopped: threading.Event, view: Callable[[Figures], None]) -
         hint_delay_us=200_000,
     )
     with cluster:
-        cluster.create_table(SCHEMA)
+        for schema in TABLES:
+            cluster.create_table(schema)
         session = _Session(plan, cluster, view)
         try:
             session.load(stopped)
@@ -179,7 +183,15 @@ def run(plan: Plan, stopped: threading.Event, view: Callable[[Figures], None]) -
         session.refresh()
         errors = [reader.error for reader in session.readers if reader.error is not None]
         figures, crashes = session.figures, session.faults.crashes
-    return Outcome(figures, check(plan.directory, cluster), crashes, errors)
+    files = OsFiles()
+    places = [
+        LogPlace(node, schema.table, log_directory(plan.directory, node, schema.table), files)
+        for node in cluster.nodes
+        for schema in TABLES
+    ]
+    figures.events.append("looking for every acknowledged write in the logs …")
+    view(figures)
+    return Outcome(figures, check(history, places, cluster.data_centres), crashes, errors)
 
 
 class _Session:
@@ -190,19 +202,23 @@ class _Session:
         self._cluster = cluster
         self._view = view
         self._goal = plan.rows if plan.rows is not None else WRITES_MAX
-        self._shop = Shop(plan.seed)
+        self._statements = Workload(plan.seed).statements()
         self._seen = 0
         self._begun = self._viewed = time.monotonic()
         self.figures = Figures(goal=plan.rows, directory=plan.directory)
         self.figures.nodes = [NodeFigures(node.name, node.data_centre) for node in cluster.nodes.values()]
         self.faults = Faults(cluster, plan.seed, plan.rows, self.figures.events.append)
         names = list(cluster.nodes)
-        self._read = {"billing": names[0], "search": names[len(names) // 2], "archive": names[-1]}
-        self.readers = [Reader(self._log(node), name, lazy=name == "archive") for name, node in self._read.items()]
-        self.figures.readers = [ReaderFigures(name, node) for name, node in self._read.items()]
+        reads = (
+            ("billing", ORDERS.table, names[0]),
+            ("search", USERS.table, names[len(names) // 2]),
+            ("archive", READINGS.table, names[-1]),
+        )
+        self.readers = [Reader(self._log(node, table), name, lazy=name == "archive") for name, table, node in reads]
+        self.figures.readers = [ReaderFigures(name, str(table), node) for name, table, node in reads]
 
-    def _log(self, node: str) -> str:
-        return log_directory(self._plan.directory, node, TABLE)
+    def _log(self, node: str, table: TableId) -> str:
+        return log_directory(self._plan.directory, node, table)
 
     def load(self, stopped: threading.Event) -> None:
         """Write until the goal is reached or someone stops it."""
@@ -210,7 +226,7 @@ class _Session:
         while figures.written < self._goal and not stopped.is_set():
             count = min(_BATCH, self._goal - figures.written)
             try:
-                self._cluster.write_many(self._shop.take(count), consistency=Consistency.QUORUM)
+                self._cluster.write_many(islice(self._statements, count), consistency=Consistency.QUORUM)
                 figures.acknowledged += count
             except Unavailable:
                 # The writes may still take effect; the client was not told that they are safe.
@@ -257,8 +273,13 @@ class _Session:
         self._view(figures)
 
     def _measure_node(self, node: NodeFigures, passed: float) -> None:
-        with LogReader(self._log(node.name)) as log:
-            rows, infos = log.watermark().rows, log.files()
+        rows = node.bytes = node.files = 0
+        for schema in TABLES:
+            with LogReader(self._log(node.name, schema.table)) as log:
+                rows += log.watermark().rows
+                infos = log.files()
+            node.bytes += sum(info.bytes for info in infos)
+            node.files += len(infos)
         node.rate = (rows - node.changes) / passed
-        node.changes, node.bytes, node.files = rows, sum(info.bytes for info in infos), len(infos)
+        node.changes = rows
         node.up = self._cluster.nodes[node.name].up

@@ -19,7 +19,7 @@ HISTORY = 48
 
 @dataclass(slots=True)
 class NodeFigures:
-    """One node of the cluster and its change log."""
+    """One node of the cluster and its change logs, one for each table."""
 
     name: str
     data_centre: str
@@ -35,6 +35,7 @@ class ReaderFigures:
     """One subscription: how much it was given, how far it is behind, how old the newest change was on arrival."""
 
     name: str
+    table: str
     node: str
     changes: int = 0
     behind: int = 0
@@ -100,13 +101,14 @@ def _nodes(figures: Figures) -> Table:
 def _readers(figures: Figures) -> Table:
     table = Table(box=box.SIMPLE_HEAD, expand=True, pad_edge=False, header_style="bold")
     table.add_column("subscription")
-    table.add_column("reads the log of")
+    table.add_column("table")
+    table.add_column("on node")
     for name in ("changes read", "per second", "behind", "age on arrival"):
         table.add_column(name, justify="right")
     for reader in figures.readers:
         late = Text(f"{reader.behind:,}", "yellow" if reader.behind > reader.rate else "green")
         cells = (f"{reader.changes:,}", f"{reader.rate:,.0f}", late, f"{reader.lag_ms:,.1f} ms")
-        table.add_row(reader.name, reader.node, *cells)
+        table.add_row(reader.name, reader.table, reader.node, *cells)
     return table
 
 

@@ -12,7 +12,9 @@ from collections.abc import Sequence
 
 import typer
 
-from penstock.cli import demo, log, output, version
+from penstock.cli import log, output
+from penstock.cli.demo import demo
+from penstock.cli.version import version
 from penstock.errors import PenstockError
 from penstock.telemetry import set_up_logging
 
@@ -26,8 +28,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(log.app, name="log")
-app.command("demo")(demo.demo)
-app.command("version")(version.version)
+app.command("demo")(demo)
+app.command("version")(version)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -16,7 +16,7 @@ from pathlib import Path
 from penstock.errors import InvalidSetting
 
 # In the order of their imports of each other.
-_KERNELS = ("_kernel",)
+_KERNELS = ("_kernel", "_columns", "_rows")
 
 
 def _choose() -> bool:

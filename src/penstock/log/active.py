@@ -21,6 +21,9 @@ from penstock.system.files import File, Files
 
 # The index is written (not synced) after this much data, so that a search has little to read beyond it.
 _FLUSH_BYTES = 64 << 10
+# How much space is set aside at a time.
+_RESERVE_BYTES_MIN = 256 << 10
+_RESERVE_BYTES_MAX = 32 << 20
 
 
 @dataclass(slots=True)
@@ -68,6 +71,9 @@ class ActiveSegment:
         self._mark_count = marks
         self._risen: dict[int, int] = {}
         self._overhang = False
+        # Space was set aside up to here, if that can be done; whether some was.
+        self._reserved = 0
+        self._ahead = False
 
     @classmethod
     def create(cls, files: Files, directory: str, heading: Heading, figures: Figures) -> ActiveSegment:
@@ -99,6 +105,8 @@ class ActiveSegment:
         count = sum(batch.count for batch in batches)
         draft = block.build([batch.rows for batch in batches], count, epoch, settings.codec, self.heading.sync)
         offset = self.end
+        if offset + draft.length > self._reserved:
+            self._reserve(offset, draft.length)
         self._overhang = True
         self._file.pwritev(draft.parts, offset)
         if sync:
@@ -143,11 +151,26 @@ class ActiveSegment:
                 self._marks.sync()
             self._index_synced = self.end
 
+    def give_back(self) -> None:
+        """Return the space that was set aside and is not needed."""
+        if self._ahead:
+            self._file.truncate(self.end)
+            self._ahead = False
+
     def close(self) -> None:
         self._file.close()
         self._index.close()
         if self._marks is not None:
             self._marks.close()
+
+    def _reserve(self, offset: int, length: int) -> None:
+        """Set space aside ahead of the end, in proportion to what is there: a sync that finds its room is faster.
+
+        Where that cannot be done, or there is no room, the write itself will tell.
+        """
+        length += min(max(offset // 4, _RESERVE_BYTES_MIN), _RESERVE_BYTES_MAX)
+        self._ahead |= self._file.reserve(offset, length)
+        self._reserved = offset + length
 
     def _note_transactions(self, batch: ChangeBatch) -> None:
         for mark in batch.transactions:

@@ -47,7 +47,8 @@ from penstock.model.types import Kind
 
 # Arrow holds these exactly and compares them as we do; every other kind is compared in Python.
 _VECTOR_KINDS = {
-    *(Kind.BOOLEAN, Kind.INT8, Kind.INT16, Kind.INT32, Kind.INT64, Kind.UINT8, Kind.UINT16, Kind.UINT32, Kind.COUNTER),
+    *(Kind.BOOLEAN, Kind.INT8, Kind.INT16, Kind.INT32, Kind.INT64, Kind.COUNTER),
+    *(Kind.UINT8, Kind.UINT16, Kind.UINT32, Kind.UINT64),
     *(Kind.FLOAT32, Kind.FLOAT64, Kind.TEXT, Kind.ASCII, Kind.JSON, Kind.ENUM, Kind.BITS, Kind.OTHER, Kind.BYTES),
     *(Kind.CIVIL_DATE, Kind.CIVIL_DATETIME, Kind.UUID, Kind.TIMEUUID, Kind.DATE, Kind.TIME, Kind.TIMESTAMP),
     Kind.DATETIME,

@@ -118,7 +118,11 @@ class _Tail:
         stopped = None
         try:
             for block in blocks:
-                when, transactions = avro.scan(self.heading.schema, block.rows, block.count)
+                try:
+                    when, transactions = avro.scan(self.heading.schema, block.rows, block.count)
+                except CorruptLog as error:
+                    # The seal covers the data, not the count before it: a count that does not fit is torn as well.
+                    raise TornBlock(error.message) from error
                 self.figures.note_time(when)
                 for mark in transactions:
                     domain = domain_digest(mark.domain)

@@ -130,6 +130,7 @@ class TableLog:
             if self._failure is None:
                 self._segment.restore()
                 self._segment.finish()
+                self._segment.give_back()
                 self._publish()
                 self._lock.note(Closing(self._epoch, self._segment.heading.number, self._segment.end))
         except OSError as error:
@@ -305,6 +306,7 @@ class TableLog:
         else:
             fresh = self._create(current.heading.number + 1, schema, current.end, current.figures)
         self._segment = fresh
+        current.give_back()
         current.close()
         self._publish()
 

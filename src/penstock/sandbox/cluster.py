@@ -28,7 +28,8 @@ from typing import Any, Self
 from penstock.errors import InvalidInput, InvalidSchema, InvalidStatement, PenstockError, Unavailable
 from penstock.model.change import Bound, Op
 from penstock.model.cql_value import partition_id
-from penstock.model.merge import TableState, fold, visible
+from penstock.model.merge import TableState, visible
+from penstock.model.range_deletions import greater
 from penstock.model.schema import TableId, TableSchema
 from penstock.model.types import Kind
 from penstock.sandbox.consistency import Consistency, needs
@@ -276,13 +277,16 @@ class Cluster:
         """Every partition that any live node knows of, each read at the given level."""
         schema = self._schema(table)
         names = [column.name for column in schema.partition]
+        known = [node.state(table) for node in self.nodes.values() if node.up]
         keys = {
             identity: dict(zip(names, partition.key, strict=True))
-            for node in self.nodes.values()
-            if node.up
-            for identity, partition in node.state(table).partitions.items()
+            for state in known
+            for identity, partition in state.partitions.items()
         }
         merged = TableState(schema)
+        for state in known:
+            # A table that was truncated and is empty has no partition to read it from.
+            merged.truncation = greater(merged.truncation, state.truncation)
         for _, key in sorted(keys.items()):
             merged.join(self.read_state(table, key, consistency=consistency))
         return merged
@@ -480,12 +484,3 @@ class Cluster:
 
 def _replication(factors: Mapping[str, int]) -> Replication:
     return tuple(sorted(factors.items()))
-
-
-def merged_state(cluster: Cluster, table: TableId) -> TableState:
-    """What all live replicas hold together, without any read: for comparing with what reads give."""
-    state = TableState(cluster.tables[table])
-    for node in cluster.nodes.values():
-        if node.up:
-            state.join(fold(state.schema, node.state(table).changes()))
-    return state

@@ -247,6 +247,16 @@ class CrashFile:
                 raise _error(fault.code, self._path)
             node.sync()
 
+    def reserve(self, offset: int, size: int) -> bool:
+        """Say that space was set aside, so that callers give it back; `capacity` alone decides when the disk is full."""
+        with self._files.disk.lock:
+            try:
+                self._files.enter("reserve", self._path)
+            except OSError:
+                return False
+            self._node(write=True)
+            return True
+
     def size(self) -> int:
         with self._files.disk.lock:
             self._files.enter("size", self._path)

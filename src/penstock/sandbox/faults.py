@@ -1,7 +1,7 @@
 """Faults: a seeded schedule of what goes wrong, and when it is made good again.
 
-Every fault ends within the schedule's duration, so a cluster that runs to the end of it has been healed; `heal` does the
-same at any other moment. Only one thing at a time is done to a node, but different faults overlap.
+Every fault ends within the schedule's duration, so a cluster that runs to the end of it has been healed; `heal` does
+the same at any other moment. Different faults overlap; crashes of one node do not.
 """
 
 from __future__ import annotations
@@ -85,15 +85,11 @@ def heal(cluster: Cluster) -> None:
     cluster.network.slow_us.clear()
     now = cluster.network.conditions
     now.loss = now.duplication = 0.0
-    now.delay_us_max = min(now.delay_us_max, _USUAL_DELAY_US_MAX)
+    now.delay_us_max = cluster.network.usual_delay_us_max
     for node in cluster.nodes.values():
         node.clock.skew_us = 0
         if not node.up:
             cluster.restart(node.name)
-
-
-# What the network goes back to after it was slow (network.USUAL).
-_USUAL_DELAY_US_MAX = 2_000
 
 
 def _begin(cluster: Cluster, fault: Fault) -> None:
@@ -130,7 +126,7 @@ def _end(cluster: Cluster, fault: Fault) -> None:
         case Trouble.SLOW_NODE:
             network.slow_us.pop(fault.nodes[0], None)
         case Trouble.SLOW_NETWORK:
-            network.conditions.delay_us_max = min(network.conditions.delay_us_max, _USUAL_DELAY_US_MAX)
+            network.conditions.delay_us_max = network.usual_delay_us_max
         case Trouble.SKEW:
             cluster.nodes[fault.nodes[0]].clock.skew_us = 0
 

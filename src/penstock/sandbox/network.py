@@ -33,6 +33,8 @@ class Network:
 
     def __init__(self, loop: EventLoop, random: Random, conditions: Conditions) -> None:
         self.conditions = conditions
+        # What a fault that slows the network goes back to.
+        self.usual_delay_us_max = conditions.delay_us_max
         # Further delay of everything to and from a node.
         self.slow_us: dict[str, int] = {}
         self.sent = 0

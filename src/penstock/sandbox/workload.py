@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import partial
 from itertools import islice
 from random import Random
 from uuid import UUID
@@ -225,7 +226,13 @@ def drive(
             cluster.run_for(100_000)
         under_way = [operation for operation in under_way if not operation.done]
         if len(under_way) >= in_flight:
-            waiting = tuple(under_way)
-            cluster.run_until(lambda waiting=waiting: any(operation.done for operation in waiting))
-    for operation in under_way:
-        cluster.run_until(lambda operation=operation: operation.done)
+            cluster.run_until(partial(_any_done, tuple(under_way)))
+    cluster.run_until(partial(_all_done, tuple(under_way)))
+
+
+def _any_done(operations: tuple[Operation, ...]) -> bool:
+    return any(operation.done for operation in operations)
+
+
+def _all_done(operations: tuple[Operation, ...]) -> bool:
+    return all(operation.done for operation in operations)

@@ -13,7 +13,6 @@ from collections import OrderedDict
 from typing import NamedTuple
 
 from penstock.formats import avro
-from penstock.formats.json import to_json
 from penstock.model.batch import ChangeBatch
 from penstock.model.position import Position
 from penstock.serve.protocol import Changes
@@ -48,6 +47,8 @@ def pieces(batch: ChangeBatch) -> list[Piece]:
 
 def json_frame(piece: Piece) -> bytes:
     """A changes frame with one line of JSON per change."""
+    from penstock.formats.json import to_json
+
     batch = piece.batch
     lines = []
     for index, change in enumerate(avro.decode(batch)):

@@ -6,9 +6,11 @@ Paths are plain strings. Errors are the operating system's own `OSError`; naming
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import fcntl
 import os
+import sys
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -32,6 +34,10 @@ class File(Protocol):
 
     def sync(self) -> None:
         """Make content and length durable (fdatasync)."""
+        ...
+
+    def reserve(self, offset: int, size: int) -> bool:
+        """Set space aside for `size` bytes at `offset` without changing the length; whether that could be done."""
         ...
 
     def size(self) -> int: ...
@@ -61,6 +67,14 @@ class Files(Protocol):
     def exists(self, path: str) -> bool: ...
 
     def sync_directory(self, path: str) -> None: ...
+
+
+# From linux/falloc.h; the standard library has no fallocate that keeps the length.
+_KEEP_SIZE = 1
+_fallocate = None
+if sys.platform.startswith("linux") and ctypes.sizeof(ctypes.c_long) == 8:
+    _fallocate = ctypes.CDLL(None).fallocate
+    _fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long)
 
 
 def make_durable_directory(files: Files, path: str) -> None:
@@ -110,6 +124,9 @@ class OsFile:
 
     def sync(self) -> None:
         os.fdatasync(self._fd)
+
+    def reserve(self, offset: int, size: int) -> bool:
+        return _fallocate is not None and _fallocate(self._fd, _KEEP_SIZE, offset, size) == 0
 
     def size(self) -> int:
         return os.fstat(self._fd).st_size
