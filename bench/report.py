@@ -58,7 +58,7 @@ def page(runs: Sequence[dict[str, Any]]) -> str:
     """The documentation page."""
     parts = [_HEAD]
     for data in runs:
-        parts.append(f"## {TITLES[data['name']]}\n\n`python -m bench.{data['name']}`, {_circumstances(data)}\n")
+        parts.append(f"## {TITLES[data['name']]}\n\n`python -m bench {data['name']}`, {_circumstances(data)}\n")
         judged = [figure for figure in data["figures"] if figure.get("passed") is not None]
         others = [figure for figure in data["figures"] if figure.get("passed") is None]
         parts.append(_table(judged, with_target=True))

@@ -284,23 +284,37 @@ def naive_truth(predicate: Predicate, change: Change) -> bool | None:
                 return None
 
 
+def naive_known(change: Change, *values: Any) -> None:
+    """A condition that needs an untouched column is unknown, and none of its functions is called."""
+    for value in values:
+        if isinstance(value, Call):
+            naive_known(change, *value.arguments)
+        elif isinstance(value, ColumnRef) and value.name not in change.key and value.name not in change.cells:
+            raise Unknown
+
+
 def naive_leaf(leaf: Predicate, change: Change) -> bool | None:
     match leaf:
         case IsNull(value):
+            naive_known(change, value)
             return naive_value(value, change) is None
         case Truth(value):
+            naive_known(change, value)
             truth = naive_value(value, change)
             if truth is not None and not isinstance(truth, bool):
                 raise Park
             return truth
         case Compare(left, operator, right):
+            naive_known(change, left, right)
             first, second = naive_value(meant(left, right), change), naive_value(meant(right, left), change)
             return naive_compare(first, operator, second)
         case In(value, choices):
+            naive_known(change, value)
             wanted = naive_value(value, change)
             answer: bool | None = None if wanted is None else False
             for choice in choices if wanted is not None else ():
                 try:
+                    naive_known(change, choice)
                     equal = naive_compare(wanted, Operator.EQUAL, naive_value(meant(choice, value), change))
                 except Unknown:
                     equal = None

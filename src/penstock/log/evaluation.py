@@ -21,7 +21,7 @@ from penstock.log.comparison import comparable, compare
 from penstock.log.vectors import Vectors
 from penstock.model.batch import ChangeBatch
 from penstock.model.change import Change, Set
-from penstock.model.predicate import Call, ColumnRef, Compare, In, IsNull, Literal, Operator, Truth, Value, has_call, iter_values
+from penstock.model.predicate import Call, ColumnRef, Compare, In, IsNull, Literal, Operator, Truth, Value, has_call, iter_nested, iter_values
 from penstock.model.types import Type
 
 _UNKNOWN = pa.scalar(None, pa.bool_())
@@ -241,16 +241,17 @@ class PythonLeaf:
     def _truth(self, change: Change | None) -> bool | None:
         match self._leaf:
             case Compare(left, operator, right):
-                return self._compared(self._value(left, change), operator, self._value(right, change))
+                one, two = self._values((left, right), change)
+                return self._compared(one, operator, two)
             case IsNull(value):
-                return self._value(value, change) is None
+                return self._values((value,), change)[0] is None
             case Truth(value):
-                result = self._value(value, change)
+                result = self._values((value,), change)[0]
                 if result is None or isinstance(result, bool):
                     return result
                 raise Raised(self._blamed(), "TypeError")
             case In(value, choices):
-                return self._found(self._value(value, change), choices, change)
+                return self._found(self._values((value,), change)[0], choices, change)
 
     def _found(self, value: Any, choices: tuple[Value, ...], change: Change | None) -> bool | None:
         if value is None:
@@ -258,7 +259,7 @@ class PythonLeaf:
         answer: bool | None = False
         for choice in choices:
             try:
-                equal = self._compared(value, Operator.EQUAL, self._value(choice, change))
+                equal = self._compared(value, Operator.EQUAL, self._values((choice,), change)[0])
             except Untouched:
                 equal = None
             if equal:
@@ -266,6 +267,15 @@ class PythonLeaf:
             if equal is None:
                 answer = None
         return answer
+
+    def _values(self, values: tuple[Value, ...], change: Change | None) -> list[Any]:
+        """The values, unless one of them needs an untouched column: no function is called then."""
+        for value in values:
+            for part in iter_nested(value):
+                if isinstance(part, ColumnRef):
+                    assert change is not None
+                    column_value(change, part.name)
+        return [self._value(value, change) for value in values]
 
     def _compared(self, left: Any, operator: Operator, right: Any) -> bool | None:
         if left is None or right is None:

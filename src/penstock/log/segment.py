@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from penstock.errors import CorruptLog, PenstockError, UnsupportedFormat
 from penstock.formats import avro, container
@@ -121,7 +122,7 @@ def parse_heading(data: bytes, path: str) -> Heading:
         return Heading(
             number=int(metadata["penstock.file"]),
             log=metadata["penstock.log"].decode(),
-            schema=TableSchema.from_json(json.loads(metadata["penstock.schema"])),
+            schema=_schema(metadata["penstock.schema"]),
             codec=header.codec,
             sync=header.sync,
             size=header.size,
@@ -136,6 +137,12 @@ def parse_heading(data: bytes, path: str) -> Heading:
         )
     except (KeyError, ValueError, TypeError, AttributeError, PenstockError) as error:
         raise CorruptLog("the file's header is damaged", file=path, offset=0) from error
+
+
+@lru_cache(maxsize=256)
+def _schema(text: bytes) -> TableSchema:
+    """One object per schema, however many files carry it: what the formats prepare for a schema is kept with it."""
+    return TableSchema.from_json(json.loads(text))
 
 
 def blocks(file: File, heading: Heading, start: int, limit: int) -> Iterator[Block]:

@@ -209,14 +209,14 @@ def iter_values(predicate: Predicate) -> Iterator[Value]:
     """Every value of the tree, arguments of calls included, in reading order."""
     match predicate:
         case Compare(left, _, right):
-            yield from _iter_nested(left)
-            yield from _iter_nested(right)
+            yield from iter_nested(left)
+            yield from iter_nested(right)
         case In(value, choices):
-            yield from _iter_nested(value)
+            yield from iter_nested(value)
             for choice in choices:
-                yield from _iter_nested(choice)
+                yield from iter_nested(choice)
         case IsNull(value) | Truth(value):
-            yield from _iter_nested(value)
+            yield from iter_nested(value)
         case Not(part):
             yield from iter_values(part)
         case And(parts) | Or(parts):
@@ -224,11 +224,12 @@ def iter_values(predicate: Predicate) -> Iterator[Value]:
                 yield from iter_values(part)
 
 
-def _iter_nested(value: Value) -> Iterator[Value]:
+def iter_nested(value: Value) -> Iterator[Value]:
+    """The value and, of a call, the arguments, to the last."""
     yield value
     if isinstance(value, Call):
         for argument in value.arguments:
-            yield from _iter_nested(argument)
+            yield from iter_nested(argument)
 
 
 def column_names(predicate: Predicate) -> tuple[str, ...]:

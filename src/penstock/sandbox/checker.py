@@ -1,5 +1,8 @@
 """The checker: whether every acknowledged write is in the logs of as many replicas as its level promised.
 
+Three things must hold for each: the replicas that had acknowledged when the client was answered were enough for its
+level, each of them has the change in its log, and the logs of enough replicas have it.
+
 It knows the history and reads the logs, through the same reader and decoder as anybody else; it sees nothing of the
 cluster's memory. A node without a log for a table cannot be checked: its acknowledgement is taken as given, counted,
 and reported as `unlogged`.
@@ -89,6 +92,7 @@ def check(history: History, places: Iterable[LogPlace], data_centres: Mapping[st
             verdict.copies_checked += len(found)
             verdict.unlogged += len(unlogged)
             without = tuple(node for node in outcome.acknowledged_by if node not in found and node not in unlogged)
-            if without or not met(outcome.needs, {*found, *unlogged}, data_centres):
+            promised = met(outcome.needs, outcome.acknowledged_by, data_centres)
+            if without or not promised or not met(outcome.needs, {*found, *unlogged}, data_centres):
                 verdict.lacks.append(Lack(outcome.number, outcome.table, without, tuple(found)))
     return verdict

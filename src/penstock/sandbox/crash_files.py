@@ -17,7 +17,7 @@ import errno
 import os
 import posixpath
 import threading
-from collections.abc import Callable, Iterator, Sequence, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from random import Random
@@ -247,8 +247,8 @@ class CrashFile:
                 raise _error(fault.code, self._path)
             node.sync()
 
-    def reserve(self, offset: int, size: int) -> bool:
-        """Say that space was set aside, so that callers give it back; `capacity` alone decides when the disk is full."""
+    def reserve(self, offset: int, size: int) -> bool:  # noqa: ARG002
+        """Say that space was set aside, so that callers give it back; `capacity` alone says when the disk is full."""
         with self._files.disk.lock:
             try:
                 self._files.enter("reserve", self._path)

@@ -11,7 +11,7 @@ from enum import StrEnum
 from functools import partial
 from random import Random
 
-from penstock.errors import LogError
+from penstock.errors import PenstockError
 from penstock.sandbox.cluster import Cluster
 from penstock.sandbox.crash_files import CrashFiles
 from penstock.sandbox.node import PowerLoss
@@ -134,7 +134,7 @@ def _end(cluster: Cluster, fault: Fault) -> None:
 def _try_restart(cluster: Cluster, name: str) -> None:
     try:
         cluster.restart(name)
-    except LogError as error:
+    except PenstockError as error:
         # The node stays down, as a real one would; its operator (`heal`) tries again.
         cluster.history.note("restart refused", name, type(error).__name__)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
-from penstock.errors import LogError
+from penstock.errors import PenstockError
 from penstock.formats import avro
 from penstock.model.batch import ChangeBatch
 from penstock.model.change import Change, Origin
@@ -143,7 +143,7 @@ class Node:
         try:
             for schema in self._schemas.values():
                 self._load(schema)
-        except LogError:
+        except PenstockError:
             self._close_logs()
             self._logs.clear()
             self._states.clear()

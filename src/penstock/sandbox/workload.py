@@ -209,9 +209,13 @@ def drive(
     *,
     batch: int = 1,
     in_flight: int = 8,
+    pause_us: int = 0,
     levels: Sequence[Consistency] = LEVELS,
 ) -> None:
-    """Send `count` statements, `batch` to a request, with several requests under way. Refusals are the history's."""
+    """Send `count` statements, `batch` to a request, with several requests under way and a pause before each.
+
+    A refusal is no error here: it stands in the cluster's history.
+    """
     pick = Random(f"drive/{workload.seed}")
     stream = workload.statements()
     under_way: list[Operation] = []
@@ -219,6 +223,8 @@ def drive(
     while left > 0:
         statements = list(islice(stream, min(batch, left)))
         left -= len(statements)
+        if pause_us:
+            cluster.run_for(pause_us)
         try:
             under_way.append(cluster.start(statements, consistency=pick.choice(levels)))
         except Unavailable:

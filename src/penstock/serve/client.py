@@ -6,6 +6,7 @@ listener goes on behind the last acknowledgement that it answered, so what was n
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import ssl
 from collections import deque
@@ -53,7 +54,9 @@ class Client:
         self.acked: Position | None = None
         self._socket = _connect(address, tls, timeout_s)
         try:
-            self._socket.sendall(hello.to_bytes())
+            # A listener that refuses may have closed already; its reason is still there to be read.
+            with contextlib.suppress(ConnectionError):
+                self._socket.sendall(hello.to_bytes())
             welcome = self._receive()
             if not isinstance(welcome, Welcome):
                 raise CorruptFrame("the listener did not begin with a welcome")

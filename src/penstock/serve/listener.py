@@ -146,7 +146,7 @@ class Listener:
         try:
             error = await self._serve(Link(reader, writer, Parser(REQUESTS, self._settings.request_bytes_max)))
             if error is not None:
-                await _say_goodbye(writer, error)
+                await _say_goodbye(reader, writer, error)
         except asyncio.CancelledError:
             # Only `close` cancels a client.
             return
@@ -287,12 +287,17 @@ def _start_position(feed: Feed, text: str) -> Position:
     return start
 
 
-async def _say_goodbye(writer: asyncio.StreamWriter, error: PenstockError) -> None:
+async def _say_goodbye(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, error: PenstockError) -> None:
+    """Tell the client why, and read what it still sends: unread bytes would make the system throw the reason away."""
     place = {key: str(value) for key, value in error.place.items()}
     with contextlib.suppress(OSError, ssl.SSLError, TimeoutError):
         async with asyncio.timeout(_GOODBYE_S):
             writer.write(Failure(type(error).__name__, error.message, place).to_bytes())
             await writer.drain()
+            if writer.can_write_eof():
+                writer.write_eof()
+                while await reader.read(READ_BYTES):
+                    pass
             writer.close()
             await writer.wait_closed()
 
