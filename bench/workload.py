@@ -87,7 +87,7 @@ class Ledger:
         expected = dict(self._expected)
         found = 0
         for block in read:
-            rows = memoryview(unseal(block.rows))
+            rows = memoryview(unseal(block.rows, block.count))
             offsets = avro.row_offsets(block.schema, rows, block.count)
             for ordinal in range(block.count):
                 want = expected.pop(Position(block.file, block.offset, ordinal), None)

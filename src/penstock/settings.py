@@ -63,7 +63,7 @@ class LogSettings(Section):
     """A new file is begun when the current one has reached this size."""
     block_bytes_max: int = Field(default=16 << 20, ge=4096, le=1 << 30)
     """One block holds at most this much before compression; a larger batch is refused."""
-    index_bytes: int = Field(default=4 << 20, ge=4096)
+    index_bytes: int = Field(default=64 << 20, ge=4096)
     """The index is synced each time that the log has grown by this much; recovery reads no more than this."""
 
 

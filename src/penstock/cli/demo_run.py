@@ -20,6 +20,7 @@ from penstock.formats import avro
 from penstock.log import recent
 from penstock.log.reader import LogReader
 from penstock.log.subscription import Subscription
+from penstock.model.batch import ChangeBatch
 from penstock.model.position import Position
 from penstock.model.schema import TableId
 from penstock.sandbox.checker import LogPlace, Verdict, check
@@ -39,6 +40,7 @@ _BATCH = 100
 _PACE = 1500
 _VIEW_S = 0.25
 _COMMIT_S = 0.25
+_VISIT_S = 2.0
 _CATCH_UP_S = 30.0
 # Crash a node after so many writes, bring it back after so many more.
 _CRASH_AFTER = 8_000
@@ -74,7 +76,7 @@ class Outcome:
 
 
 class Reader:
-    """A subscriber in its own thread. A lazy one looks only every second, and holds nobody up."""
+    """A subscriber in its own thread. A lazy one only looks now and then, and holds nobody up."""
 
     def __init__(self, directory: str, name: str, *, lazy: bool = False) -> None:
         self.name = name
@@ -97,7 +99,10 @@ class Reader:
         try:
             with Subscription.open(self.directory, self.name) as subscription:
                 self.position = subscription.position
-                self._follow(subscription)
+                if self._lazy:
+                    self._visit(subscription)
+                else:
+                    self._follow(subscription)
         except PenstockError as error:
             self.error = error
 
@@ -107,17 +112,28 @@ class Reader:
             ending = self._finishing.is_set()
             batch = subscription.next(0.05 if ending else 0.2)
             if batch is not None:
-                self.changes += len(batch)
-                newest, _ = avro.scan(batch.schema, batch.rows, batch.count)
-                self.lag_ms = max(0.0, time.time() * 1000 - (newest or 0) / 1000)
-                self.position = batch.last
+                self._take(batch)
             if batch is None or time.monotonic() - committed_at > _COMMIT_S:
                 subscription.commit(self.position)
                 committed_at = time.monotonic()
             if batch is None and ending:
                 return
-            if self._lazy and not ending and subscription.position == self.position:
-                self._finishing.wait(1.0)
+
+    def _visit(self, subscription: Subscription) -> None:
+        while True:
+            ending = self._finishing.is_set()
+            for batch in subscription.batches():
+                self._take(batch)
+            subscription.commit(self.position)
+            if ending:
+                return
+            self._finishing.wait(_VISIT_S)
+
+    def _take(self, batch: ChangeBatch) -> None:
+        self.changes += len(batch)
+        newest, _ = avro.scan(batch.schema, batch.rows, batch.count)
+        self.lag_ms = max(0.0, time.time() * 1000 - (newest or 0) / 1000)
+        self.position = batch.last
 
 
 class Faults:
@@ -127,8 +143,9 @@ class Faults:
         self._cluster = cluster
         self._random = Random(f"faults/{seed}")
         self._note = note
-        self._after = _CRASH_AFTER if goal is None else max(1, goal // 3)
-        self._down_for = _DOWN_FOR if goal is None else max(1, goal // 3)
+        # With a goal: down for the middle third, once.
+        self._after = _CRASH_AFTER if goal is None else goal // 3 + 1
+        self._down_for = _DOWN_FOR if goal is None else goal // 3 + 1
         self._next = self._after
         self._down: str | None = None
         self.crashes = 0

@@ -281,14 +281,17 @@ class ColumnReader:
     def __init__(self, program: Program, targets: Any, columns: list[Column]) -> None:
         if len(targets) != program.size() or max(targets) >= len(columns):
             raise ValueError("targets and columns do not belong to the program")
+        if any(not isinstance(column, Column) for column in columns):
+            raise TypeError("not a column")
         self.program = program
         self.targets = memoryview(targets)
-        self.columns = columns
+        self.columns = list(columns)
 
     def read_rows(self, reader: RowReader, count: int) -> None:
         for row in range(count):
             self.read(reader, 0, row)
 
+    @cython.boundscheck(False)
     def read(self, reader: RowReader, node: int, index: int) -> int:
         program = self.program
         target = self.targets[node]
@@ -328,6 +331,7 @@ class ColumnReader:
             self._read_array(reader, node, target, index)
         return 0
 
+    @cython.boundscheck(False)
     def _read_array(self, reader: RowReader, node: int, target: int, index: int) -> int:
         program = self.program
         child = program.child(node, 0)
@@ -343,5 +347,7 @@ class ColumnReader:
         column.close_list(index, items)
         return 0
 
+    @cython.boundscheck(False)
     def column(self, target: int) -> Column:
+        # The targets were compared with the list when it was given.
         return self.columns[target]

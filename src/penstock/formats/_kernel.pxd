@@ -49,9 +49,9 @@ cdef class RowReader:
     cdef int fail(self, str message) except -1
     @cython.locals(value=cython.uchar)
     cdef int read_byte(self) except -1
-    @cython.locals(at=cython.Py_ssize_t, byte=cython.uint, rest=cython.ulonglong, part=cython.ulonglong, shift=cython.int)
+    @cython.locals(at=cython.Py_ssize_t, byte=cython.longlong, rest=cython.ulonglong, part=cython.ulonglong, shift=cython.int)
     cdef int64_t read_long(self) except? -1
-    @cython.locals(branch=cython.longlong)
+    @cython.locals(branch=cython.longlong, byte=cython.uint)
     cdef int read_present(self) except -1
     @cython.locals(at=cython.Py_ssize_t)
     cdef Py_ssize_t take(self, long long size) except -1

@@ -132,6 +132,9 @@ class RowReader:
             self.fail("they end inside a number")
         byte = self.data[at]
         at += 1
+        if byte < 128:
+            self.position = at
+            return (byte >> 1) ^ -(byte & 1)
         rest = byte & 127
         shift = 7
         while byte > 127:
@@ -147,8 +150,15 @@ class RowReader:
         self.position = at
         return (rest >> 1) ^ -(rest & 1)
 
+    @cython.boundscheck(False)
     def read_present(self) -> int:
         """The branch of a union of null and one type: 0 or 1."""
+        if self.position < self.end:
+            # Nearly always one byte: 0 or 2.
+            byte = self.data[self.position]
+            if byte == 0 or byte == 2:
+                self.position += 1
+                return byte >> 1
         branch = self.read_long()
         if branch < 0 or branch > 1:
             self.fail("a union has no such branch")
@@ -191,7 +201,26 @@ class Program:
         self.low = memoryview(low)
         self.high = memoryview(high)
         self.least = memoryview(least)
+        self._check()
 
+    def _check(self) -> None:
+        """The kernels index the tables without asking again: all numbers must stay inside them."""
+        size = len(self.kinds)
+        if not size or any(len(t) != size for t in (self.first, self.counts, self.low, self.high, self.least)):
+            raise ValueError("the tables of a program differ in length")
+        if any(not node < child < size for node in range(size) for child in self._children(node)):
+            raise ValueError("a program refers to a node that is not behind it")
+        for node in range(size):
+            if self.kinds[node] in (NULLABLE, ARRAY) and self.counts[node] != 1:
+                raise ValueError("a program has a node with the wrong number of children")
+
+    def _children(self, node: int) -> list[int]:
+        start, count = self.first[node], self.counts[node]
+        if start < 0 or count < 0 or start + count > len(self.children):
+            raise ValueError("a program has children outside its table")
+        return list(self.children[start : start + count])
+
+    @cython.boundscheck(False)
     def child(self, node: int, index: int) -> int:
         return self.children[self.first[node] + index]
 
@@ -212,6 +241,7 @@ class Program:
             out.size = size
             raise
 
+    @cython.boundscheck(False)
     def write(self, out: RowBuffer, node: int, datum: Any) -> int:
         kind = self.kinds[node]
         if kind == NULLABLE:
@@ -241,6 +271,7 @@ class Program:
             self._write_fixed(out, node, datum)
         return 0
 
+    @cython.boundscheck(False)
     def _write_record(self, out: RowBuffer, node: int, datum: Any) -> int:
         if not isinstance(datum, tuple):
             raise TypeError("not a tuple")
@@ -251,6 +282,7 @@ class Program:
             self.write(out, self.child(node, index), datum[index])
         return 0
 
+    @cython.boundscheck(False)
     def _write_integer(self, out: RowBuffer, node: int, datum: Any) -> int:
         if not isinstance(datum, int) or isinstance(datum, bool):
             raise TypeError("not an integer")
@@ -265,6 +297,7 @@ class Program:
         out.put_long(value)
         return 0
 
+    @cython.boundscheck(False)
     def _write_union(self, out: RowBuffer, node: int, datum: Any) -> int:
         if datum is None:
             out.put_byte(0)
@@ -276,6 +309,7 @@ class Program:
         self.write(out, self.child(node, branch), datum[1])
         return 0
 
+    @cython.boundscheck(False)
     def _write_array(self, out: RowBuffer, node: int, datum: Any) -> int:
         if not isinstance(datum, (tuple, list)):
             raise TypeError("not a tuple")
@@ -287,6 +321,7 @@ class Program:
         out.put_byte(0)
         return 0
 
+    @cython.boundscheck(False)
     def _write_fixed(self, out: RowBuffer, node: int, datum: Any) -> int:
         kind = self.kinds[node]
         if kind == BOOLEAN:
@@ -315,6 +350,7 @@ class Program:
         """The next row as a tuple."""
         return self.read(reader, 0)
 
+    @cython.boundscheck(False)
     def read(self, reader: RowReader, node: int) -> Any:
         kind = self.kinds[node]
         if kind == NULLABLE:
@@ -339,6 +375,7 @@ class Program:
             return self._read_array(reader, node)
         return self._read_fixed(reader, node)
 
+    @cython.boundscheck(False)
     def read_integer(self, reader: RowReader, node: int) -> int:
         value = reader.read_long()
         low = self.low[node]
@@ -350,6 +387,7 @@ class Program:
             reader.fail("an integer is out of range")
         return value
 
+    @cython.boundscheck(False)
     def read_branch(self, reader: RowReader, node: int) -> int:
         branch = reader.read_long()
         if branch < 0 or branch >= self.counts[node]:
@@ -364,6 +402,7 @@ class Program:
         except UnicodeDecodeError:
             reader.fail("a string is not UTF-8")
 
+    @cython.boundscheck(False)
     def _read_array(self, reader: RowReader, node: int) -> Any:
         child = self.child(node, 0)
         items: list[Any] = []
@@ -374,6 +413,7 @@ class Program:
             count = reader.read_count(self.least[child])
         return tuple(items)
 
+    @cython.boundscheck(False)
     def _read_fixed(self, reader: RowReader, node: int) -> Any:
         kind = self.kinds[node]
         if kind == BOOLEAN:
@@ -396,6 +436,7 @@ class Program:
             reader.fail("a boolean is neither 0 nor 1")
         return value
 
+    @cython.boundscheck(False)
     def skip(self, reader: RowReader, node: int) -> int:
         """Step over a value."""
         kind = self.kinds[node]

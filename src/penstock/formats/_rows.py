@@ -130,22 +130,26 @@ class RowsOfColumns:
             raise ValueError("targets and arrays do not belong to the program")
         if max(probe_first) > len(probes) or min(probe_first) < 0:
             raise ValueError("the probes do not belong to the program")
+        if max(probes) >= len(inputs) or min(probes) < 0 or any(not isinstance(i, Input) for i in inputs):
+            raise ValueError("the probes do not belong to the arrays")
         self.program = program
         self.targets = memoryview(targets)
         self.probe_first = memoryview(probe_first)
         self.probes = memoryview(probes)
-        self.inputs = inputs
+        self.inputs = list(inputs)
 
     def write_rows(self, out: RowBuffer, start: int, stop: int) -> None:
         for row in range(start, stop):
             self.write(out, 0, row)
 
+    @cython.boundscheck(False)
     def present(self, node: int, index: int) -> int:
         for step in range(self.probe_first[node], self.probe_first[node + 1]):
             if self.input(self.probes[step]).is_valid(index):
                 return 1
         return 0
 
+    @cython.boundscheck(False)
     def write(self, out: RowBuffer, node: int, index: int) -> int:
         program = self.program
         kind = program.kinds[node]
@@ -188,6 +192,7 @@ class RowsOfColumns:
             raise ValueError("a null where a value is needed")
         return 0
 
+    @cython.boundscheck(False)
     def _write_integer(self, out: RowBuffer, node: int, target: int, index: int) -> int:
         self._require(target, index)
         value = self.input(target).integer(index)
@@ -249,6 +254,7 @@ class RowsOfColumns:
             out.put_byte(source.data[at + size - 1 - step])
         return 0
 
+    @cython.boundscheck(False)
     def _write_array(self, out: RowBuffer, node: int, target: int, index: int) -> int:
         self._require(target, index)
         source = self.input(target)
@@ -263,5 +269,7 @@ class RowsOfColumns:
         out.put_byte(0)
         return 0
 
+    @cython.boundscheck(False)
     def input(self, target: int) -> Input:
+        # The targets and probes were compared with the list when it was given.
         return self.inputs[target]

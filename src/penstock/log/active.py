@@ -69,7 +69,10 @@ class ActiveSegment:
         self._flushed = self._index_synced = self._data_synced = end
         self._marks: Marks | None = None
         self._mark_count = marks
+        # Finished stretches of the file, and the one that is growing: sequences that rose in it, and where it began.
+        self._stretches: list[Mark] = []
         self._risen: dict[int, int] = {}
+        self._stretch = end
         self._overhang = False
         # Space was set aside up to here, if that can be done; whether some was.
         self._reserved = 0
@@ -121,6 +124,8 @@ class ActiveSegment:
         figures.rows += count
         figures.last = Position(self.heading.number, offset, count - 1)
         self.end = offset + draft.length
+        if self._risen and self.end - self._stretch >= _FLUSH_BYTES:
+            self._end_stretch()
         if sync:
             self._data_synced = self.end
         return offset
@@ -178,14 +183,19 @@ class ActiveSegment:
             if mark.sequence > self.figures.sequences.get(domain, -1):
                 self.figures.sequences[domain] = self._risen[domain] = mark.sequence
 
+    def _end_stretch(self) -> None:
+        self._stretches += [Mark(domain, sequence, self._stretch, self.end) for domain, sequence in self._risen.items()]
+        self._risen.clear()
+        self._stretch = self.end
+
     def _flush(self) -> None:
-        if self._risen:
+        self._end_stretch()
+        if self._stretches:
             if self._marks is None:
                 self._marks = self._open_marks()
-            risen = [Mark(domain, sequence, self._flushed, self.end) for domain, sequence in self._risen.items()]
-            self._marks.write(self._mark_count, risen)
-            self._mark_count += len(risen)
-            self._risen.clear()
+            self._marks.write(self._mark_count, self._stretches)
+            self._mark_count += len(self._stretches)
+            self._stretches.clear()
         if self._pending:
             self._index.write(self._entries, self._pending)
             self._entries += len(self._pending)

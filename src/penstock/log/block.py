@@ -1,8 +1,9 @@
 """Blocks: what one commit writes, and how it is known to be whole when it is read.
 
 A block is an Avro container block: count, length, data, sync marker. Avro has no checksum, so the last record of each
-block carries a seal: the writer's epoch and the CRC-32 of everything before it (docs/formats/change-log.md). The seal
-is durable with the data it covers, which is what tells a whole block from a torn one after a crash.
+block carries a seal: the writer's epoch and the CRC-32 of the count and everything before it
+(docs/formats/change-log.md). The seal is durable with the data it covers, which is what tells a whole block from a torn
+one after a crash.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Block:
     count: int
     rows: bytes
     epoch: int
-    # Of the data before compression, without the four bytes of the checksum itself.
+    # Of the count and the data before compression, without the four bytes of the checksum itself.
     crc: int
 
 
@@ -62,7 +63,7 @@ def build(rows: Sequence[bytes | memoryview], count: int, epoch: int, codec: Cod
         raise ValueError("rows must end without a seal")
     seal = _SEALED + container.long_bytes(epoch)
     data: list[bytes | memoryview] = [*rows[:-1], last[:-1], seal]
-    crc = 0
+    crc = crc32(container.long_bytes(count))
     for part in data:
         crc = crc32(part, crc)
     data.append(crc.to_bytes(_CRC_BYTES, "big"))
@@ -75,9 +76,9 @@ def build(rows: Sequence[bytes | memoryview], count: int, epoch: int, codec: Cod
     return Draft([head, *data, sync], len(head) + size + SYNC_BYTES, crc)
 
 
-def unseal(rows: bytes | memoryview) -> bytes:
+def unseal(rows: bytes | memoryview, count: int) -> bytes:
     """The rows of a block as an encoder wrote them, ready to be appended again."""
-    start, _, _ = _seal_of(rows)
+    start, _, _ = _seal_of(rows, count)
     return bytes(memoryview(rows)[:start]) + b"\x00"
 
 
@@ -108,16 +109,16 @@ def parse(data: bytes, start: int, base: int, codec: Codec, sync: bytes, limit: 
             rows = container.decompress(codec, payload, limit)
         except Exception as error:
             raise TornBlock("the data does not decompress") from error
-    _, epoch, crc = _seal_of(rows)
+    _, epoch, crc = _seal_of(rows, count)
     return Block(base + start, base + end, count, rows, epoch, crc)
 
 
-def _seal_of(rows: bytes | memoryview) -> tuple[int, int, int]:
+def _seal_of(rows: bytes | memoryview, count: int) -> tuple[int, int, int]:
     """Where the seal begins, its epoch and its checksum, after that was found right."""
     body = len(rows) - _CRC_BYTES
     if body < 3:
         raise TornBlock("the block is too short for a seal")
-    crc = crc32(memoryview(rows)[:body])
+    crc = crc32(memoryview(rows)[:body], crc32(container.long_bytes(count)))
     if crc != int.from_bytes(rows[body:], "big"):
         raise TornBlock("the checksum does not match")
     # The epoch is a varint: only its last byte has the high bit clear, and a 0x02 stands before its first.

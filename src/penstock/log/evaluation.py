@@ -21,7 +21,20 @@ from penstock.log.comparison import comparable, compare
 from penstock.log.vectors import Vectors
 from penstock.model.batch import ChangeBatch
 from penstock.model.change import Change, Set
-from penstock.model.predicate import Call, ColumnRef, Compare, In, IsNull, Literal, Operator, Truth, Value, has_call, iter_nested, iter_values
+from penstock.model.predicate import (
+    Call,
+    ColumnRef,
+    Compare,
+    In,
+    IsNull,
+    Literal,
+    Operator,
+    Truth,
+    Value,
+    has_call,
+    iter_nested,
+    iter_values,
+)
 from penstock.model.types import Type
 
 _UNKNOWN = pa.scalar(None, pa.bool_())

@@ -18,6 +18,7 @@ import structlog
 
 from penstock.errors import LogClosed, PenstockError
 from penstock.log import watermark
+from penstock.log.cursor import Cursor
 from penstock.log.reader import LogReader
 from penstock.model.batch import ChangeBatch
 from penstock.model.position import START, Position
@@ -59,7 +60,8 @@ class Follower:
         self._watch: Watch = watch or FileWatch(f"{directory}/{watermark.NAME}")
         self._mutex = threading.Lock()
         self._listeners: tuple[Listener, ...] = ()
-        self._at = self._reader.end()
+        self._cursor = Cursor(self._reader, self._reader.end())
+        self._at = self._cursor.position
         self._closed = False
         # Set when the log cannot be read on.
         self.failure: PenstockError | None = None
@@ -104,6 +106,7 @@ class Follower:
         if self._thread is not threading.current_thread():
             self._thread.join()
         self._watch.close()
+        self._cursor.close()
         self._reader.close()
 
     def __enter__(self) -> Self:
@@ -130,9 +133,7 @@ class Follower:
             self._watch.wait()
 
     def _hand_out(self) -> None:
-        if self._reader.end() <= self._at:
-            return
-        for batch in self._reader.read(self._at):
+        for batch in self._cursor.read():
             # Position and calls move together, so that a new listener's start is exact.
             with self._mutex:
                 self._at = batch.last
@@ -160,7 +161,11 @@ class Tail:
         self._follower = follower
         self._reader = follower.reader()
         self._queue_bytes_max = queue_bytes
-        self._changed = threading.Condition()
+        self._mutex = threading.Lock()
+        # A bare lock as the wake-up, locked while there is nothing to wake for; a Condition costs several times more.
+        self._wake = threading.Lock()
+        self._wake.acquire()
+        self._asleep = False
         self._queue: deque[ChangeBatch] = deque()
         self._queue_bytes = 0
         # Batches up to here were dropped from the queue, or came before we listened: they are read from the files.
@@ -172,7 +177,7 @@ class Tail:
 
     def next(self, timeout_s: float | None = None) -> ChangeBatch | None:
         """The next batch; None after the timeout, or when the tail was closed."""
-        while True:
+        while not self._closed:
             catching_up = self._behind
             batch = self._from_files() if catching_up else self._from_queue(timeout_s)
             if batch is not None:
@@ -181,16 +186,18 @@ class Tail:
             # Between files and queue a tail may change over either way without having waited yet.
             if not catching_up and not self._behind:
                 return None
+        return None
 
     def __iter__(self) -> Iterator[ChangeBatch]:
         while (batch := self.next()) is not None:
             yield batch
 
     def close(self) -> None:
+        """End the tail; whoever waits in `next` gets None."""
         self._listener.cancel()
-        with self._changed:
+        with self._mutex:
             self._closed = True
-            self._changed.notify_all()
+            self._rouse()
 
     def __enter__(self) -> Self:
         return self
@@ -202,20 +209,40 @@ class Tail:
 
     def _offer(self, batch: ChangeBatch) -> None:
         """From the follower's thread: queue the batch, or drop the queue when it is full."""
-        with self._changed:
+        with self._mutex:
             if self._behind:
                 return
             self._queue.append(batch)
             self._queue_bytes += len(batch.rows)
             if self._queue_bytes > self._queue_bytes_max and len(self._queue) > 1:
                 self._drop_queue()
-            self._changed.notify()
+            self._rouse()
 
     def _fail(self, error: PenstockError) -> None:
         """From the follower's thread: nothing more will come."""
-        with self._changed:
+        with self._mutex:
             self._failure = error
-            self._changed.notify_all()
+            self._rouse()
+
+    def _rouse(self) -> None:
+        """Wake the owner if it sleeps. The mutex is held."""
+        if self._asleep:
+            self._asleep = False
+            self._wake.release()
+
+    def _sleep(self, timeout_s: float | None) -> bool:
+        """Wait to be roused; False after the timeout. The mutex is held, but not while waiting."""
+        self._asleep = True
+        self._mutex.release()
+        try:
+            roused = self._wake.acquire(timeout=-1 if timeout_s is None else timeout_s)
+        finally:
+            self._mutex.acquire()
+        if not roused and not self._asleep:
+            # Roused at the very last moment.
+            roused = self._wake.acquire()
+        self._asleep = False
+        return roused
 
     def _drop_queue(self) -> None:
         self._queue.clear()
@@ -231,21 +258,21 @@ class Tail:
             if batch is not None:
                 return batch
             self._catching_up = None
-            with self._changed:
+            with self._mutex:
                 # Whatever the follower hands out from here on is queued; what it has handed out must be read first.
                 if self._follower.position <= self.position:
                     self._behind = False
                     return None
 
     def _from_queue(self, timeout_s: float | None) -> ChangeBatch | None:
-        with self._changed:
+        with self._mutex:
             while True:
                 while not self._queue:
                     if self._closed or self._behind:
                         return None
                     if self._failure is not None:
                         raise self._failure
-                    if not self._changed.wait(timeout_s):
+                    if not self._sleep(timeout_s):
                         return None
                 batch = self._queue.popleft()
                 self._queue_bytes -= len(batch.rows)

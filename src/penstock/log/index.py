@@ -12,6 +12,7 @@ import hashlib
 import struct
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 from penstock.system.checksum import crc32
@@ -58,6 +59,7 @@ class Mark(NamedTuple):
     end: int
 
 
+@lru_cache(maxsize=1024)
 def domain_digest(domain: str) -> int:
     """A transaction domain as a number of fixed size."""
     return int.from_bytes(hashlib.blake2b(domain.encode(), digest_size=8).digest(), "little")
@@ -173,11 +175,26 @@ class Marks:
 
     def read(self) -> Iterator[Mark]:
         """All sound marks, in file order. A file holds few: one per domain and 64 KiB of data."""
+        data = self._load()
+        for at, mark in enumerate(_MARK.iter_unpack(data)):
+            if self._is_sound(data, at, mark):
+                yield Mark(*mark[:-1])
+
+    def first(self, domain: int, sequence: int) -> Mark | None:
+        """The first mark of the domain that reaches the sequence. Only that one's checksum is looked at."""
+        data = self._load()
+        for at, mark in enumerate(_MARK.iter_unpack(data)):
+            if mark[0] == domain and mark[1] >= sequence and self._is_sound(data, at, mark):
+                return Mark(*mark[:-1])
+        return None
+
+    def _load(self) -> bytes:
         data = self._file.pread(self._file.size(), 0)
-        for at in range(0, len(data) - MARK_BYTES + 1, MARK_BYTES):
-            piece = data[at : at + MARK_BYTES]
-            if crc32(piece[:-4], self._seed) == int.from_bytes(piece[-4:], "little"):
-                yield Mark(*_MARK.unpack(piece)[:-1])
+        return data[: len(data) // MARK_BYTES * MARK_BYTES]
+
+    def _is_sound(self, data: bytes, at: int, mark: tuple[int, ...]) -> bool:
+        start = at * MARK_BYTES
+        return crc32(data[start : start + MARK_BYTES - 4], self._seed) == mark[-1]
 
     def cut(self, count: int) -> None:
         self._file.truncate(count * MARK_BYTES)

@@ -15,7 +15,7 @@ from typing import Self
 
 import structlog
 
-from penstock.errors import ChangesLost, CorruptLog, InvalidValue, PositionAhead
+from penstock.errors import ChangesLost, CorruptLog, InvalidValue, PositionAhead, UnsupportedFormat
 from penstock.log import identity, search, segment, watermark
 from penstock.log.block import Block, TornBlock
 from penstock.log.index import Index
@@ -54,6 +54,10 @@ class LogReader:
         self.log_id: str = found.log
         self._headings: dict[int, Heading] = {}
         self._watermark_file: File | None = None
+        # What later files vouched for when this reader first looked.
+        self._floor: Watermark | None = None
+        # The last watermark, as bytes and as read: most looks find it unchanged.
+        self._seen = b"", Watermark(0, 0, 0)
 
     def close(self) -> None:
         if self._watermark_file is not None:
@@ -95,12 +99,36 @@ class LogReader:
         try:
             if self._watermark_file is None:
                 self._watermark_file = self._files.open(f"{self.directory}/{watermark.NAME}")
-            found = watermark.read(self._watermark_file)
+            raw = self._watermark_file.pread(watermark.SIZE, 0)
+            if raw and raw == self._seen[0]:
+                return self._seen[1]
+            found = watermark.unpack(raw)
+            if found is None:
+                raw, found = b"", watermark.read(self._watermark_file)
         except FileNotFoundError:
             found = None
         except OSError as error:
             raise refused(error, "reading the watermark", self.directory) from error
-        return found if found is not None else self._vouched()
+        if found is None:
+            return self._vouched()
+        if self._floor is None:
+            # It is not synced, so after power loss it may be an old one. A later file vouches for all before it.
+            self._floor = self._vouched_later(found)
+        if (found.file, found.end) < (self._floor.file, self._floor.end):
+            found = self._floor
+        self._seen = raw, found
+        return found
+
+    def _vouched_later(self, found: Watermark) -> Watermark:
+        numbers = self.numbers()
+        if not numbers or numbers[-1] <= found.file:
+            return found
+        try:
+            return self._vouched()
+        except (CorruptLog, UnsupportedFormat) as error:
+            # It vouches for nothing. Whoever writes here next, or verifies, is told; what is sound can be read.
+            log.warning("a later file is not readable", directory=self.directory, error=str(error))
+            return found
 
     def _vouched(self) -> Watermark:
         for number in reversed(self.numbers()):
@@ -119,13 +147,13 @@ class LogReader:
         known = self._headings.get(number)
         if known is None:
             known = self._read_heading(number)
-            if number < self.watermark().file:
-                # Only a finished file keeps its header for good; the newest may be made anew while it is empty.
+            if number <= self.watermark().last.file:
+                # A file with changes keeps its header for good; the newest may be made anew while it is empty.
                 self._headings[number] = known
         return known
 
     def _read_heading(self, number: int) -> Heading:
-        file = self._open(number)
+        file = self.open(number)
         try:
             found = segment.read_heading(file, self.path(number))
         finally:
@@ -148,7 +176,7 @@ class LogReader:
         infos = []
         for number in self.numbers():
             heading = self.heading(number)
-            file = self._open(number)
+            file = self.open(number)
             try:
                 size = file.size()
             finally:
@@ -156,7 +184,8 @@ class LogReader:
             infos.append(FileInfo(number, self.path(number), size, heading.schema.version, heading.rows_before))
         return infos
 
-    def _open(self, number: int) -> File:
+    def open(self, number: int) -> File:
+        """One data file, open for reading."""
         path = self.path(number)
         try:
             return self._files.open(path)
@@ -174,7 +203,10 @@ class LogReader:
 
     def read(self, after: Position = START, *, skip_damage: bool = False) -> Iterator[ChangeBatch]:
         """All durable changes behind `after`, in written order, up to the end as it is now."""
-        mark = self.watermark()
+        return self.read_to(self.watermark(), after, skip_damage=skip_damage)
+
+    def read_to(self, mark: Watermark, after: Position, *, skip_damage: bool = False) -> Iterator[ChangeBatch]:
+        """All changes behind `after` up to a watermark that was read before."""
         numbers = [number for number in self.numbers() if number <= mark.file]
         if after > mark.last:
             if after.file > mark.file or (after.file, after.offset) > (mark.last.file, mark.last.offset):
@@ -209,7 +241,7 @@ class LogReader:
     def _read_file(
         self, number: int, after: Position, mark: Watermark, numbers: list[int], skip_damage: bool
     ) -> Iterator[ChangeBatch]:
-        file = self._open(number)
+        file = self.open(number)
         try:
             heading = self.heading(number)
             limit = file.size() if skip_damage and number != mark.file else self.file_end(number, mark, numbers)
@@ -222,7 +254,7 @@ class LogReader:
                 try:
                     for block in segment.blocks(file, heading, start, limit):
                         if skip < block.count:
-                            yield self._batch(heading, block, skip)
+                            yield self.batch(heading, block, skip)
                         skip, start = 0, block.end
                 except TornBlock as torn:
                     start = self._pass_damage(file, heading, start, limit, torn, skip_damage)
@@ -243,7 +275,8 @@ class LogReader:
         return until
 
     @staticmethod
-    def _batch(heading: Heading, block: Block, skip: int) -> ChangeBatch:
+    def batch(heading: Heading, block: Block, skip: int = 0) -> ChangeBatch:
+        """A block as a batch with its positions."""
         return ChangeBatch(heading.schema, block.count, block.rows, file=heading.number, offset=block.offset, skip=skip)
 
     # Searching.
@@ -258,11 +291,11 @@ class LogReader:
 
     def blocks(self, number: int, start: int, limit: int) -> Iterator[ChangeBatch]:
         """The blocks of one stretch of a file, for searches."""
-        file = self._open(number)
+        file = self.open(number)
         try:
             heading = self.heading(number)
             for block in segment.blocks(file, heading, start, limit):
-                yield self._batch(heading, block, 0)
+                yield self.batch(heading, block)
         except TornBlock as torn:
             raise CorruptLog(f"damage inside the log: {torn.reason}", file=self.path(number), offset=start) from torn
         finally:

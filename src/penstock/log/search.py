@@ -114,18 +114,15 @@ def _indexed(reader: LogReader, files: Files, number: int, when_us: int) -> tupl
 def _marked(reader: LogReader, files: Files, heading: Heading, digest: int, sequence: int) -> tuple[int, int | None]:
     """The stretch of a file that holds the transaction, if the file holds it."""
     number = heading.number
-    covered = heading.size
     with opened(files, reader.path(number, TRANSACTIONS)) as file:
-        if file is not None:
-            for mark in Marks(file, heading.sync).read():
-                if mark.domain == digest and mark.sequence >= sequence:
-                    return mark.begin, mark.end
-                covered = max(covered, mark.end)
+        mark = Marks(file, heading.sync).first(digest, sequence) if file is not None else None
+        if mark is not None:
+            return mark.begin, mark.end
     with opened(files, reader.path(number, INDEX)) as file:
         index = _sound(file, heading, reader.path(number, INDEX))
         last = index.read(index.sound_count(0) - 1) if index is not None else None
     # Marks are written before the index entries of the same stretch, so what the index covers is marked.
-    return max(covered, last.end if last is not None else 0), None
+    return heading.size if last is None else last.end, None
 
 
 def _before(reader: LogReader, files: Files, heading: Heading, offset: int) -> Position:

@@ -50,7 +50,8 @@ def schedule(seed: int, nodes: tuple[str, ...], *, duration_us: int, count: int)
     faults: list[Fault] = []
     down_until: dict[str, int] = {}
     for start in sorted(pick.randrange(max(1, duration_us * 8 // 10)) for _ in range(count)):
-        trouble = pick.choice(list(Trouble))
+        # Crashes are what the log is for, so they come more often.
+        trouble = pick.choice((*Trouble, Trouble.CRASH, Trouble.CRASH))
         end = min(duration_us, start + pick.randrange(1, max(2, duration_us // 4)))
         one = pick.choice(nodes)
         match trouble:

@@ -140,6 +140,9 @@ class OsFile:
             raise
         return True
 
+    def __del__(self) -> None:
+        self.close()
+
     def close(self) -> None:
         fd, self._fd = self._fd, -1
         if fd >= 0:

@@ -20,7 +20,7 @@ def test_a_block_reads_back_as_it_was_built(codec: Codec) -> None:
     found = block.parse(built(codec), 0, 1000, codec, SYNC, 1 << 20)
     assert isinstance(found, Block)
     assert (found.offset, found.end, found.count, found.epoch) == (1000, 1000 + len(built(codec)), 3, 7)
-    assert block.unseal(found.rows) == b"".join(map(bytes, (sample.batch(1, 2).rows, sample.batch(3).rows)))
+    assert block.unseal(found.rows, 3) == b"".join(map(bytes, (sample.batch(1, 2).rows, sample.batch(3).rows)))
 
 
 def test_a_block_that_is_cut_asks_for_more_bytes() -> None:
@@ -34,6 +34,7 @@ def test_a_block_that_is_cut_asks_for_more_bytes() -> None:
 @pytest.mark.parametrize("codec", list(Codec))
 def test_every_flipped_bit_is_noticed(codec: Codec) -> None:
     data = bytearray(built(codec))
+    whole = block.parse(bytes(data), 0, 0, codec, SYNC, 1 << 20)
     for place in range(len(data) * 8):
         data[place // 8] ^= 1 << place % 8
         try:
@@ -41,7 +42,8 @@ def test_every_flipped_bit_is_noticed(codec: Codec) -> None:
         except TornBlock:
             found = 0
         # A larger length asks for bytes that are not there; a reader takes that for the end of the file.
-        assert isinstance(found, int) or (found.count, codec) != (3, Codec.NULL)
+        # A codec may have bits that mean nothing.
+        assert isinstance(found, int) or (codec is not Codec.NULL and found == whole)
         data[place // 8] ^= 1 << place % 8
 
 

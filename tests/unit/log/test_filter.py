@@ -156,7 +156,12 @@ def test_deletion_is_kept_unless_the_predicate_is_false(deletion: Change) -> Non
 
 def test_function_is_given_plain_values_and_none_for_null() -> None:
     seen: list[tuple[Any, ...]] = []
-    functions = Functions({"see": lambda *values: bool(seen.append(values) or True)})
+
+    def see(*values: Any) -> bool:
+        seen.append(values)
+        return True
+
+    functions = Functions({"see": see})
     chosen = Filter(parse_predicate("see(c, name, at, pair, 'x', 1.50, null)"), SCHEMA, functions)
     result = chosen.apply(
         batch(insert(1, name="a", at=1_000, pair=(1, None)), insert(2, name=None, at=None, pair=None))
@@ -169,7 +174,12 @@ def test_function_is_given_plain_values_and_none_for_null() -> None:
 
 def test_function_is_not_called_for_untouched_columns_or_decided_changes() -> None:
     seen: list[int] = []
-    functions = Functions({"see": lambda value: seen.append(value) or True})
+
+    def see(value: int) -> bool:
+        seen.append(value)
+        return True
+
+    functions = Functions({"see": see})
     chosen = Filter(parse_predicate("see(\"Big One\") AND c > 1 OR name = 'x'"), SCHEMA, functions)
     big = {"Big One": 10}
     result = chosen.apply(
