@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 from penstock.formats import container
@@ -48,6 +49,10 @@ class TornBlock(Exception):
         self.reason = reason
 
 
+# Counts and epochs come again and again.
+_long = lru_cache(maxsize=4096)(container.long_bytes)
+
+
 class Draft(NamedTuple):
     """A block ready to be written: its bytes in parts, how many there are, and the checksum of its data."""
 
@@ -61,9 +66,9 @@ def build(rows: Sequence[bytes | memoryview], count: int, epoch: int, codec: Cod
     last = memoryview(rows[-1])
     if last[-1] != _NO_SEAL:
         raise ValueError("rows must end without a seal")
-    seal = _SEALED + container.long_bytes(epoch)
+    seal = _SEALED + _long(epoch)
     data: list[bytes | memoryview] = [*rows[:-1], last[:-1], seal]
-    crc = crc32(container.long_bytes(count))
+    crc = crc32(_long(count))
     for part in data:
         crc = crc32(part, crc)
     data.append(crc.to_bytes(_CRC_BYTES, "big"))
@@ -72,7 +77,7 @@ def build(rows: Sequence[bytes | memoryview], count: int, epoch: int, codec: Cod
     elif len(data) > _PARTS_MAX:
         data = [b"".join(data)]
     size = sum(map(len, data))
-    head = container.long_bytes(count) + container.long_bytes(size)
+    head = _long(count) + _long(size)
     return Draft([head, *data, sync], len(head) + size + SYNC_BYTES, crc)
 
 
@@ -118,7 +123,7 @@ def _seal_of(rows: bytes | memoryview, count: int) -> tuple[int, int, int]:
     body = len(rows) - _CRC_BYTES
     if body < 3:
         raise TornBlock("the block is too short for a seal")
-    crc = crc32(memoryview(rows)[:body], crc32(container.long_bytes(count)))
+    crc = crc32(memoryview(rows)[:body], crc32(_long(count)))
     if crc != int.from_bytes(rows[body:], "big"):
         raise TornBlock("the checksum does not match")
     # The epoch is a varint: only its last byte has the high bit clear, and a 0x02 stands before its first.
