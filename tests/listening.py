@@ -32,7 +32,7 @@ def listening(
     listener = Listener(str(root), ListenerSettings(**settings), retention=retention)
     started = threading.Event()
     failure: list[BaseException] = []
-    stop: list[Callable[[], None]] = []
+    stop: list[Callable[[], object]] = []
 
     async def main() -> None:
         ended = asyncio.Event()

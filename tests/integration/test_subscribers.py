@@ -37,7 +37,9 @@ def listener(root: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
     process = start("listener_process.py", str(root), str(root / "socket"), *arguments)
     assert process.stdout is not None
     try:
-        assert process.stdout.readline() == "ready\n"
+        # Log lines may come first.
+        while (line := process.stdout.readline()) != "ready\n":
+            assert line
         yield process
     finally:
         process.kill()
@@ -48,7 +50,7 @@ def listener(root: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
 def test_killed_subscriber_goes_on_without_a_gap(tmp_path: Path) -> None:
     """SIGKILL again and again: each life starts behind what was committed and no change is missed."""
     directory = log_directory(tmp_path)
-    count, rng = 3000, random.Random(7)
+    count, rng = 1500, random.Random(7)
     with TableLog.open(directory, SCHEMA, settings=LogSettings(file_bytes_max=32 << 10)) as log:
         log.append(batch(0))
 
@@ -58,13 +60,13 @@ def test_killed_subscriber_goes_on_without_a_gap(tmp_path: Path) -> None:
 
         writer = threading.Thread(target=write)
         writer.start()
-        committed, lives = -1, 0
+        committed, handed, lives = -1, -1, 0
         while committed < count - 1:
             process = start("subscriber_process.py", directory, "victim", str(count - 1))
             assert process.stdout is not None
             lives += 1
             # It dies in the middle of something, after so many lines.
-            last_line = rng.randrange(2, 400) if lives <= 12 else 1 << 30
+            last_line = rng.randrange(2, 400) if lives <= 6 else 1 << 30
             lines = []
             for line in process.stdout:
                 lines.append(line.split())
@@ -72,19 +74,17 @@ def test_killed_subscriber_goes_on_without_a_gap(tmp_path: Path) -> None:
                     process.kill()
             process.wait()
             process.stdout.close()
-            got = [int(value) for what, value in lines if what == "got" and value.isdecimal()]
-            # What was handed out before a commit was answered may come again; nothing else may.
-            if got:
-                assert committed + 1 >= got[0]
-                assert got == list(range(got[0], got[0] + len(got)))
+            got = [int(value) for what, value in lines if what == "got"]
             done = [int(value) for what, value in lines if what == "done"]
-            assert not done or done[0] > committed
+            assert got == list(range(got[0], got[0] + len(got))) if got else not done
+            # What was committed does not come again, what was not comes again, and nothing is left out. The kill may
+            # have come between a commit and its line, so the next life may start one block later than was said.
+            if got:
+                assert committed < got[0] <= handed + 1
+                handed = max(handed, got[-1])
             committed = max([committed, *done])
-            if got and got[0] <= committed < got[-1]:
-                # The kill may have come between the commit and its line.
-                committed = committed if got[-1] > committed else got[-1]
         writer.join()
-    assert lives >= 12
+    assert lives > 6
 
 
 def test_stopped_subscriber_changes_nothing_for_the_others(tmp_path: Path) -> None:
@@ -131,9 +131,11 @@ def test_lease_goes_with_the_process(tmp_path: Path) -> None:
     holder.kill()
     holder.wait()
     holder.stdout.close()
-    third = start("subscriber_process.py", directory, "a", "0")
-    assert third.wait() == 0
+    third = start("subscriber_process.py", directory, "a", "999")
     assert third.stdout is not None
+    assert third.stdout.readline().startswith("from")
+    third.kill()
+    third.wait()
     third.stdout.close()
 
 
@@ -143,7 +145,7 @@ def resident_bytes(process: subprocess.Popen[str], field: str) -> int:
 
 
 def test_client_that_stops_reading_costs_no_memory_and_no_time(tmp_path: Path) -> None:
-    """128 MiB are written while one client reads nothing: the listener does not grow, the other client is not slower."""
+    """128 MiB are written while one client reads nothing: the listener does not grow, the other is not slower."""
     size, rounds = 256 << 10, 512
     rows = [batch(number, pad=size) for number in range(4)]
     settings = LogSettings(file_bytes_max=32 << 20)

@@ -1,6 +1,6 @@
 """Subscriptions and retention as a state machine: writers, subscribers and the machine itself crash at will.
 
-The model is a list of numbered changes and, per subscription, how far it had committed. Whatever happens, a subscription
+The model is a list of numbered changes and, per subscription, how far it had committed. Whatever happens, each one
 gets exactly the changes behind its checkpoint, in order and without a gap; its checkpoint never goes back; and no
 change that a live subscription has not committed is deleted, unless a cap did it and said so exactly.
 """

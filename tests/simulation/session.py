@@ -186,8 +186,10 @@ class Session:
     def inspect(self) -> list[str]:
         """Open what is there, first as a reader and then as a writer; the broken promises."""
         if self.files.exists(f"{DIRECTORY}/log.json"):
-            # A reader of another process does not wait for the writer to come back. What it sees must stay.
+            # Readers of other processes do not wait for the writer to come back. What they see must stay.
             self.read_all()
+            if self.history.committed:
+                self.checkpoints()
         log = self.open()
         problems = [] if self.lenient else [f"damage: {error}" for error in log.damage]
         changes = self.read_all()

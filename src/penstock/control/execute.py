@@ -15,7 +15,7 @@ from penstock.log.catalog import Catalog, LogEntry, TableEntry
 from penstock.log.filter import Filter
 from penstock.log.functions import Functions
 from penstock.log.table_logs import DEFAULT, LogSpec, Storage, TableLogs
-from penstock.model.predicate import quoted_name
+from penstock.model.predicate import Predicate, quoted_name
 from penstock.model.schema import TableId, TableSchema
 from penstock.model.spelling import did_you_mean
 from penstock.model.statement import CreateLog, CreateTable, DropLog, Statement
@@ -61,7 +61,22 @@ def log_specs(catalog: Catalog, table: TableId) -> list[LogSpec]:
 
 def open_table_logs(catalog: Catalog, table: TableId, storage: Storage, functions: Functions) -> TableLogs:
     """Open all logs of a table that this node writes."""
-    return TableLogs(storage, _known_table(catalog, table).schema, log_specs(catalog, table), functions)
+    schema = _known_table(catalog, table).schema
+    specs = [spec for spec in log_specs(catalog, table) if spec.includes(storage.data_centre)]
+    for spec in specs:
+        if spec.predicate is not None:
+            _check(f"log {quoted_name(spec.name)} on {_shown(table)}", spec.predicate, schema, functions)
+    return TableLogs(storage, schema, specs, functions)
+
+
+def _check(name: str, predicate: Predicate, schema: TableSchema, functions: Functions) -> None:
+    """Refuse a predicate that was fine once: since then the table has changed, or a function left the settings."""
+    try:
+        Filter(predicate, schema, functions)
+    except InvalidStatement as error:
+        at = error.place.get("at")
+        # The catalog's text is the predicate's own, so places in it are places in what is shown.
+        raise complaint(str(predicate), at if isinstance(at, int) else None, f"{name}: {error.message}") from None
 
 
 def _create_table(statement: CreateTable, catalog: Catalog, keyspace: str | None) -> Outcome:

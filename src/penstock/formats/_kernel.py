@@ -188,12 +188,30 @@ class RowReader:
         return count
 
 
+def check_tables(kinds: Any, first: Any, counts: Any, children: Any, limits: Any) -> None:
+    """The kernels index a program's tables without asking again: all numbers must stay inside them."""
+    size = len(kinds)
+    if not size or any(len(table) != size for table in (first, counts, *limits)):
+        raise ValueError("the tables of a program differ in length")
+    for node in range(size):
+        start, stop = first[node], first[node] + counts[node]
+        if not 0 <= start <= stop <= len(children):
+            raise ValueError("a program has children outside its table")
+        if any(not node < child < size for child in children[start:stop]):
+            raise ValueError("a program refers to a node that is not behind it")
+        if kinds[node] in (NULLABLE, ARRAY) and counts[node] != 1:
+            raise ValueError("a program has a node with the wrong number of children")
+        if kinds[node] == ARRAY and limits[2][children[start]] < 1:
+            raise ValueError("a program has an array of values without bytes")
+
+
 class Program:
     """A compiled Avro schema; see program.py for the tables."""
 
     def __init__(
         self, kinds: Any, first: Any, counts: Any, children: Any, low: Any, high: Any, least: Any
     ) -> None:
+        check_tables(kinds, first, counts, children, (low, high, least))
         self.kinds = memoryview(kinds)
         self.first = memoryview(first)
         self.counts = memoryview(counts)
@@ -201,24 +219,6 @@ class Program:
         self.low = memoryview(low)
         self.high = memoryview(high)
         self.least = memoryview(least)
-        self._check()
-
-    def _check(self) -> None:
-        """The kernels index the tables without asking again: all numbers must stay inside them."""
-        size = len(self.kinds)
-        if not size or any(len(t) != size for t in (self.first, self.counts, self.low, self.high, self.least)):
-            raise ValueError("the tables of a program differ in length")
-        if any(not node < child < size for node in range(size) for child in self._children(node)):
-            raise ValueError("a program refers to a node that is not behind it")
-        for node in range(size):
-            if self.kinds[node] in (NULLABLE, ARRAY) and self.counts[node] != 1:
-                raise ValueError("a program has a node with the wrong number of children")
-
-    def _children(self, node: int) -> list[int]:
-        start, count = self.first[node], self.counts[node]
-        if start < 0 or count < 0 or start + count > len(self.children):
-            raise ValueError("a program has children outside its table")
-        return list(self.children[start : start + count])
 
     @cython.boundscheck(False)
     def child(self, node: int, index: int) -> int:

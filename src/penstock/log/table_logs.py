@@ -11,14 +11,14 @@ import os
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import NamedTuple, Self
+from functools import partial
+from typing import NamedTuple, NoReturn, Self
 
 import structlog
 
 from penstock.errors import InvalidInput, InvalidStatement, LogClosed, PenstockError
 from penstock.log.filter import Filter, Filtered
 from penstock.log.functions import Functions
-from penstock.log.group_commit import Ticket
 from penstock.log.names import directory_name
 from penstock.log.table_log import TableLog
 from penstock.model.batch import ChangeBatch
@@ -73,7 +73,7 @@ class Storage:
 
 
 class Counts(NamedTuple):
-    """Changes since the logs were opened."""
+    """Changes since the logs were opened; an append that failed and was repeated counts twice."""
 
     kept: int = 0
     dropped: int = 0
@@ -86,6 +86,8 @@ class _OneLog:
     def __init__(self, storage: Storage, schema: TableSchema, spec: LogSpec, functions: Functions) -> None:
         self.spec = spec
         self.counts = Counts()
+        # Set before the log is closed: an append that is under way then no longer has to reach it.
+        self.removed = False
         self._storage = storage
         self._functions = functions
         self._mutex = threading.Lock()
@@ -110,21 +112,31 @@ class _OneLog:
             self.counts = Counts(old.kept + kept, old.dropped + result.dropped, old.parked + parked)
         return result
 
+    def targets(self, batch: ChangeBatch) -> list[_Target]:
+        """Where parts of the batch must go because of this log."""
+        kept, parked, _ = self.divide(batch)
+        out = [] if kept is None else [_Target(self, kept, parked=False)]
+        return out if parked is None else [*out, _Target(self, parked, parked=True)]
+
     def log(self) -> TableLog:
         return self._log
 
     def parked_log(self, schema: TableSchema) -> TableLog:
         """The log of parked changes; it comes into being with the first of them."""
         with self._mutex:
+            if self.removed:
+                raise LogClosed("the log was removed", table=schema.table, log=self.spec.name)
             if self._parked is None:
                 self._parked = self._storage.open(schema, self.spec.name, parked=True)
             return self._parked
 
     def close(self) -> None:
-        self._log.close()
         with self._mutex:
-            if self._parked is not None:
-                self._parked.close()
+            self.removed = True
+            parked = self._parked
+        self._log.close()
+        if parked is not None:
+            parked.close()
 
     def _filter(self, predicate: Predicate, schema: TableSchema) -> Filter | None:
         """The filter for this version of the schema; None when the predicate does not fit it any more."""
@@ -139,6 +151,32 @@ class _OneLog:
                 log.error("filter does not fit the schema", table=str(schema.table), log=self.spec.name, reason=reason)
             self._filters[key] = made
         return self._filters[key]
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """A part of a batch and the log it must go to."""
+
+    one: _OneLog
+    part: ChangeBatch
+    parked: bool
+
+    def append(self) -> Position:
+        return self._log().append(self.part)
+
+    def submit(self) -> Callable[[], Position]:
+        """Begin the append; what comes back waits for it. It does not raise, so that every log gets its part."""
+        try:
+            return self._log().submit(self.part).wait
+        except PenstockError as error:
+            return partial(_raise, error)
+
+    def _log(self) -> TableLog:
+        return self.one.parked_log(self.part.schema) if self.parked else self.one.log()
+
+
+def _raise(error: PenstockError) -> NoReturn:
+    raise error
 
 
 class TableLogs:
@@ -208,19 +246,24 @@ class TableLogs:
         the changes may still stand in others: write them again, and subscribers see them twice, but never not at all.
         """
         self._check_open()
-        targets: list[tuple[str | None, TableLog, ChangeBatch]] = []
-        for name, one in self._logs.items():
-            kept, parked, _ = one.divide(batch)
-            if kept is not None:
-                targets.append((name, one.log(), kept))
-            if parked is not None:
-                targets.append((None, one.parked_log(batch.schema), parked))
-        if len(targets) == 1:
-            # With a single log this thread can do the commit itself.
-            taker, table_log, part = targets[0]
-            position = table_log.append(part)
-            return {} if taker is None else {taker: position}
-        return _append_to_all(targets)
+        targets = [target for one in self._logs.values() for target in one.targets(batch)]
+        # With a single log this thread can do the commit itself.
+        waits = [targets[0].append] if len(targets) == 1 else [target.submit() for target in targets]
+        positions: dict[str, Position] = {}
+        failure: PenstockError | None = None
+        # Every log is waited for, also when one has failed: nothing may be under way afterwards.
+        for target, wait in zip(targets, waits, strict=True):
+            try:
+                position = wait()
+            except PenstockError as error:
+                if not (target.one.removed and isinstance(error, LogClosed)) or self._closed:
+                    failure = failure or error
+                continue
+            if not target.parked:
+                positions[target.one.spec.name] = position
+        if failure is not None:
+            raise failure
+        return positions
 
     def close(self) -> None:
         """Close every log; closing twice is no error."""
@@ -239,26 +282,3 @@ class TableLogs:
     def _check_open(self) -> None:
         if self._closed:
             raise LogClosed("the table's logs are closed", table=self.schema.table)
-
-
-def _append_to_all(targets: list[tuple[str | None, TableLog, ChangeBatch]]) -> dict[str, Position]:
-    """Submit to every log, then wait for every one, also when one has failed: nothing may be under way afterwards."""
-    tickets: list[tuple[str | None, Ticket]] = []
-    failure: PenstockError | None = None
-    positions: dict[str, Position] = {}
-    for name, table_log, part in targets:
-        try:
-            tickets.append((name, table_log.submit(part)))
-        except PenstockError as error:
-            failure = failure or error
-    for name, ticket in tickets:
-        try:
-            position = ticket.wait()
-        except PenstockError as error:
-            failure = failure or error
-            continue
-        if name is not None:
-            positions[name] = position
-    if failure is not None:
-        raise failure
-    return positions

@@ -13,6 +13,7 @@ from collections import OrderedDict
 from typing import NamedTuple
 
 from penstock.formats import avro
+from penstock.formats.json import to_json
 from penstock.model.batch import ChangeBatch
 from penstock.model.position import Position
 from penstock.serve.protocol import Changes
@@ -47,14 +48,14 @@ def pieces(batch: ChangeBatch) -> list[Piece]:
 
 def json_frame(piece: Piece) -> bytes:
     """A changes frame with one line of JSON per change."""
-    from penstock.formats.json import to_json
-
     batch = piece.batch
+    table, version = str(batch.schema.table), batch.schema.version
     lines = []
     for index, change in enumerate(avro.decode(batch)):
         position = Position(batch.file, batch.offset, piece.ordinal + index)
-        body = {"position": str(position), "change": to_json(change, batch.schema)}
-        lines.append(json.dumps(body, separators=(",", ":")))
+        # The same object that `penstock log cat --json` prints.
+        head = {"position": str(position), "table": table, "schema_version": version}
+        lines.append(json.dumps({**head, **to_json(change, batch.schema)}, separators=(",", ":")))
     lines.append("")
     rows = "\n".join(lines).encode()
     return Changes(batch.file, batch.offset, piece.ordinal, batch.count, rows).to_bytes()

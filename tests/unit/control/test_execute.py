@@ -131,8 +131,16 @@ def test_proposed_statement_works_from_text_to_files(tmp_path: Path, catalog: Ca
 def test_function_that_left_the_settings_is_missed_when_the_logs_open(tmp_path: Path, catalog: Catalog) -> None:
     execute(CREATE, catalog, FUNCTIONS)
     execute(SEED, catalog, FUNCTIONS, keyspace="ks")
-    with pytest.raises(InvalidStatement, match="there is no function myudf; functions are registered in the settings"):
-        open_table_logs(catalog, TABLE, Storage(str(tmp_path), data_centre="dc1"), Functions())
+    with pytest.raises(InvalidStatement) as caught:
+        open_table_logs(catalog, TABLE, Storage(str(tmp_path / "root"), data_centre="dc1"), Functions())
+    assert str(caught.value) == (
+        "log mylog on ks.mytable: there is no function myudf; functions are registered in the settings\n"
+        "  myudf(mycol1, mycol2) = 5\n"
+        "  ^ (line 1, column 1)"
+    )
+    assert not (tmp_path / "root").exists()
+    # A node outside the log's data centres does not need the function.
+    open_table_logs(catalog, TABLE, Storage(str(tmp_path / "root"), data_centre="dc2"), Functions()).close()
 
 
 def test_names_that_are_no_paths_stay_inside_the_root(tmp_path: Path, catalog: Catalog) -> None:

@@ -154,6 +154,28 @@ def test_logs_come_and_go_while_open(tmp_path: Path) -> None:
     assert stored(tmp_path, "ks.t@large") == [20]
 
 
+def test_log_removed_during_an_append_does_not_fail_it(tmp_path: Path) -> None:
+    filtering, removed = threading.Event(), threading.Event()
+
+    def waits(value: int) -> int:
+        filtering.set()
+        assert removed.wait(30)
+        return fussy(value)
+
+    slow = LogSpec("slow", parse_predicate("waits(v) > 0"))
+    with TableLogs(Storage(str(tmp_path)), SCHEMA, [LogSpec(), slow], Functions({"waits": waits})) as logs:
+        results: list[set[str]] = []
+        thread = threading.Thread(target=lambda: results.append(set(logs.append(batch(1, -1)))))
+        thread.start()
+        assert filtering.wait(30)
+        assert logs.remove("slow")
+        removed.set()
+        thread.join()
+        assert results == [{DEFAULT}]
+        assert stored(tmp_path, "ks.t") == [1, -1]
+        assert not (tmp_path / "ks.t@slow!parked").exists()
+
+
 def test_closed_logs_say_so(tmp_path: Path) -> None:
     logs = TableLogs(Storage(str(tmp_path)), SCHEMA, [LogSpec()])
     logs.close()

@@ -10,6 +10,7 @@ from penstock.errors import InvalidStatement
 from penstock.model import types
 from penstock.model.change import (
     Bound,
+    Cell,
     Change,
     Deleted,
     Deletion,
@@ -98,7 +99,7 @@ def test_values_become_cells(column: str, value: Any, cell: object) -> None:
 def test_deletes_reach_as_far_as_they_say() -> None:
     here = Deletion(1000, 7)
     assert made(Delete(T, KEY)) == Change(Op.DELETE, KEY, time=1000, deletion=here)
-    cells = {"v": Deleted(None, 7), "m": Delta(here)}
+    cells: dict[str, Cell] = {"v": Deleted(None, 7), "m": Delta(here)}
     assert made(Delete(T, KEY, ("v", "m"))) == Change(Op.DELETE, KEY, cells, time=1000)
     assert made(Delete(T, {"p": 1}, ("s",))).cells == {"s": Deleted(None, 7)}
     start = Bound((1,), True)

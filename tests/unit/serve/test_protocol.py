@@ -36,7 +36,7 @@ TABLE = TableId("shop", "orders")
 AT = Position(3, 4096, 7)
 MESSAGES: list[Message] = [
     Hello(TABLE),
-    Hello(TABLE, "big", "billing", "latest", Format.JSON, accept_loss=True, token="s3cret-s3cret-s3cret"),  # noqa: S106
+    Hello(TABLE, "big", "billing", "latest", Format.JSON, accept_loss=True, token="s3cret-s3cret-s3cret"),
     Hello(TableId("..", "ü/\0"), start=str(AT)),
     Ack(AT),
     Welcome("ab" * 16, AT, Position(9, 9, 9)),
@@ -72,7 +72,7 @@ def test_bytes_are_the_documented_ones() -> None:
     changes = Changes(3, 4096, 2, 5, b"rows")
     assert changes.to_bytes() == b"\x00\x00\x00\x1d\x83" + struct.pack(">QQII", 3, 4096, 2, 5) + b"rows"
     assert changes.last == Position(3, 4096, 6)
-    hello = Hello(TABLE, subscription="billing", token="t").to_bytes()  # noqa: S106
+    hello = Hello(TABLE, subscription="billing", token="t").to_bytes()
     assert int.from_bytes(hello[:4], "big") == len(hello) - 4
     assert hello[4] == 1
     assert json.loads(hello[5:]) == {
@@ -95,7 +95,7 @@ def test_many_frames_in_one_piece_come_in_order() -> None:
 
 
 def test_token_is_not_shown() -> None:
-    hello = Hello(TABLE, token="very-secret-token")  # noqa: S106
+    hello = Hello(TABLE, token="very-secret-token")
     assert "very-secret-token" not in f"{hello!r} {hello} {[hello]}"
 
 
@@ -156,7 +156,7 @@ def test_greeting_that_is_not_exact_is_refused(body: bytes | dict[str, object]) 
         parse(Frame(Kind.HELLO, payload))
 
 
-@pytest.mark.parametrize("text", [b"", b"1", b"1:2", b"-1:2:3", b"1:2:3 ", b"\xff:1:1", "١:1:1".encode(), b"1:2:3" * 99])
+@pytest.mark.parametrize("text", [b"", b"1", b"1:2", b"-1:2:3", b"1:2:3 ", b"\xff:1:1", "١:1:1".encode(), b"1:2:3" * 9])
 def test_acknowledgement_that_is_no_position_is_refused(text: bytes) -> None:
     with pytest.raises(CorruptFrame):
         parse(Frame(Kind.ACK, text))
