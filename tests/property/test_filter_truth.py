@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from penstock.control.statements import parse_predicate
+from penstock.filters.filter import Filter
+from penstock.filters.functions import Functions
 from penstock.formats import avro
-from penstock.log.filter import Filter
-from penstock.log.functions import Functions
 from penstock.model import types as t
 from penstock.model.change import Change, Deleted, Deletion, Op, Set
 from penstock.model.predicate import (

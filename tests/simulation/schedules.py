@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import NamedTuple
 
-from penstock.errors import PenstockError
 from penstock.sandbox.crash_files import CrashFiles
 from penstock.sandbox.power_loss import Crash, Mode
 from penstock.settings import Acknowledge, Codec, LogSettings

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from penstock.control.complaint import complaint
 from penstock.control.statements import parse, parse_predicate
 from penstock.errors import InvalidSchema, InvalidStatement
+from penstock.filters.filter import Filter
+from penstock.filters.functions import Functions
 from penstock.log.catalog import Catalog, LogEntry, TableEntry
-from penstock.log.filter import Filter
-from penstock.log.functions import Functions
 from penstock.log.table_logs import DEFAULT, LogSpec, Storage, TableLogs
 from penstock.model.predicate import Predicate, quoted_name
 from penstock.model.schema import TableId, TableSchema

@@ -302,19 +302,19 @@ class ColumnReader:
         if kind == NULLABLE:
             if not reader.read_present():
                 return 0
-            node = program.child(node, 0)
+            node = program.children[program.first[node] + 0]
             target = self.targets[node]
             kind = program.kinds[node]
         if kind == RECORD:
             if target >= 0:
                 self.column(target).place(index)
             for step in range(program.counts[node]):
-                self.read(reader, program.child(node, step), index)
+                self.read(reader, program.children[program.first[node] + step], index)
         elif kind == UNION:
             branch = program.read_branch(reader, node)
             if branch:
                 self.column(target).put_integer(index, branch)
-                self.read(reader, program.child(node, branch), index)
+                self.read(reader, program.children[program.first[node] + branch], index)
         elif kind == LONG or kind == INT or kind == ENUM:
             self.column(target).put_integer(index, program.read_integer(reader, node))
         elif kind == STRING:
@@ -334,7 +334,7 @@ class ColumnReader:
     @cython.boundscheck(False)
     def _read_array(self, reader: RowReader, node: int, target: int, index: int) -> int:
         program = self.program
-        child = program.child(node, 0)
+        child = program.children[program.first[node] + 0]
         column = self.column(target)
         column.place(index)
         items = column.used

@@ -159,19 +159,19 @@ class RowsOfColumns:
                 out.put_byte(0)
                 return 0
             out.put_byte(2)
-            node = program.child(node, 0)
+            node = program.children[program.first[node] + 0]
             kind = program.kinds[node]
         target = self.targets[node]
         if kind == RECORD:
             for step in range(program.counts[node]):
-                self.write(out, program.child(node, step), index)
+                self.write(out, program.children[program.first[node] + step], index)
         elif kind == UNION:
             branch = self.input(target).integer(index)
             if branch < 0 or branch >= program.counts[node]:
                 raise ValueError("a cell has no such state")
             out.put_long(branch)
             if branch:
-                self.write(out, program.child(node, branch), index)
+                self.write(out, program.children[program.first[node] + branch], index)
         elif kind == LONG or kind == INT or kind == ENUM:
             self._write_integer(out, node, target, index)
         elif kind == STRING or kind == BYTES:
@@ -258,7 +258,7 @@ class RowsOfColumns:
     def _write_array(self, out: RowBuffer, node: int, target: int, index: int) -> int:
         self._require(target, index)
         source = self.input(target)
-        child = self.program.child(node, 0)
+        child = self.program.children[self.program.first[node] + 0]
         # The items are checked one by one against the length of their own array.
         start = source.start(index, 2147483647)
         stop = source.stop(index)

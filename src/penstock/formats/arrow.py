@@ -17,7 +17,7 @@ from penstock.formats import avro
 from penstock.formats._columns import Budget, Column, ColumnReader
 from penstock.formats._kernel import RowBuffer, RowReader
 from penstock.formats._rows import Input, RowsOfColumns
-from penstock.formats.arrow_plan import BITS, LIST, STRUCT, VARIABLE, WIDE, Plan, Slot, plan
+from penstock.formats.arrow_plan import BITS, LIST, STRUCT, VARIABLE, WIDE, Slot, plan
 from penstock.model.batch import ChangeBatch
 from penstock.model.change import Op
 from penstock.model.schema import TableSchema

@@ -17,8 +17,8 @@ from typing import NamedTuple, NoReturn, Self
 import structlog
 
 from penstock.errors import InvalidInput, InvalidStatement, LogClosed, PenstockError
-from penstock.log.filter import Filter, Filtered
-from penstock.log.functions import Functions
+from penstock.filters.filter import Filter, Filtered
+from penstock.filters.functions import Functions
 from penstock.log.names import directory_name
 from penstock.log.table_log import TableLog
 from penstock.model.batch import ChangeBatch

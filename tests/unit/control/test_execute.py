@@ -9,9 +9,9 @@ import pytest
 
 from penstock.control.execute import execute, log_specs, open_table_logs
 from penstock.errors import InvalidStatement
+from penstock.filters.functions import Functions
 from penstock.formats import avro
 from penstock.log.catalog import Catalog
-from penstock.log.functions import Functions
 from penstock.log.reader import LogReader
 from penstock.log.table_logs import DEFAULT, Storage
 from penstock.model.change import Change, Deletion, Op, Set

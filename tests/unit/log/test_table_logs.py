@@ -10,8 +10,8 @@ import pytest
 
 from penstock.control.statements import parse_predicate
 from penstock.errors import DiskFull, InvalidInput, InvalidStatement, LogClosed, LogLocked
+from penstock.filters.functions import Functions
 from penstock.formats import avro
-from penstock.log.functions import Functions
 from penstock.log.reader import LogReader
 from penstock.log.table_log import TableLog
 from penstock.log.table_logs import DEFAULT, Counts, LogSpec, Storage, TableLogs

@@ -16,9 +16,9 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.filters.comparison import comparable, compare
+from penstock.filters.vectors import Vectors
 from penstock.formats import avro
-from penstock.log.comparison import comparable, compare
-from penstock.log.vectors import Vectors
 from penstock.model.batch import ChangeBatch
 from penstock.model.change import Change, Set
 from penstock.model.predicate import (

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.errors import InvalidStatement
-from penstock.log.comparison import family, fitted, has_order, natural_family
-from penstock.log.evaluation import (
+from penstock.filters.comparison import family, fitted, has_order, natural_family
+from penstock.filters.evaluation import (
     AllSteps,
     AnyStep,
     ColumnCompare,
@@ -22,7 +22,7 @@ from penstock.log.evaluation import (
     PythonLeaf,
     Step,
 )
-from penstock.log.functions import Functions, takes
+from penstock.filters.functions import Functions, takes
 from penstock.model.predicate import (
     And,
     Call,

@@ -9,9 +9,9 @@ from structlog.testing import capture_logs
 
 from penstock.control.statements import parse_predicate
 from penstock.errors import InvalidStatement
+from penstock.filters.filter import Filter, Filtered
+from penstock.filters.functions import Functions
 from penstock.formats import avro
-from penstock.log.filter import Filter, Filtered
-from penstock.log.functions import Functions
 from penstock.model import types as t
 from penstock.model.batch import ChangeBatch
 from penstock.model.change import Change, Deleted, Deletion, Op, Set

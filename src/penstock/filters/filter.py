@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import structlog
 
+from penstock.filters.evaluation import Rows
+from penstock.filters.functions import Functions
+from penstock.filters.plan import Planner
 from penstock.formats import avro
-from penstock.log.evaluation import Rows
-from penstock.log.functions import Functions
-from penstock.log.plan import Planner
 from penstock.model.batch import ChangeBatch
 from penstock.model.predicate import Predicate, column_names
 from penstock.model.schema import TableSchema

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import InvalidSetting
-from penstock.log.functions import Functions, takes
+from penstock.filters.functions import Functions, takes
 
 
 @pytest.fixture
