@@ -33,13 +33,14 @@ $(STAMP): requirements.lock pyproject.toml setup.py $(wildcard src/penstock/*/_*
 install: $(STAMP) ## Create .venv from the lock file and install penstock into it
 
 .PHONY: run
-run: install java ## Install, then run the demo: a small cluster, its change logs, a live view
+run: install ## Install, then run the demo: a small cluster, its change logs, a live view
+	@scripts/check-java --note
 	@$(BIN)/penstock demo
 
 .PHONY: test
 test: install ## Run every test (TESTS=path picks some, WORKERS=n sets the processes)
-	@scripts/prepare-tests
-	$(BIN)/python -m pytest --numprocesses $(WORKERS) $(TESTS)
+	@scripts/prepare-tests $(BIN)/python
+	PATH="$(CURDIR)/.cache/go/bin:$$PATH" $(BIN)/python -m pytest --numprocesses $(WORKERS) $(TESTS)
 
 .PHONY: check
 check: install ## Lint, format check, strict types, layers, house rules
@@ -60,8 +61,8 @@ bench: install ## Measure speed against the peers, in one run (Kafka's needs Jav
 	$(BIN)/python -m bench
 
 .PHONY: fuzz
-fuzz: install ## Feed the decoders with mutated input, longer than `make test` does
-	$(BIN)/python -m pytest -p no:xdist --timeout 0 tests/property -k fuzz
+fuzz: install ## Feed the decoders a million damaged inputs (also part of `make test`)
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --durations 10 tests/property/test_decoders_fuzzed.py
 
 .PHONY: docs
 docs: install ## Make the generated pages and build the documentation into site/
@@ -69,8 +70,8 @@ docs: install ## Make the generated pages and build the documentation into site/
 	$(BIN)/zensical build --clean
 
 .PHONY: java
-java: ## Say whether Java 17 is here (only the benchmarks need it so far)
-	@scripts/check-java --note
+java: ## Say whether Java 17 is here, or how to install it (only the benchmarks need it so far)
+	@scripts/check-java
 
 .PHONY: lock
 lock: ## Resolve the dependencies again and write requirements.lock

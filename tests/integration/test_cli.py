@@ -141,7 +141,7 @@ def test_demo_keeps_its_data_where_it_is_told(tmp_path: Path) -> None:
     for run in (1, 2):
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
-        assert f"penstock log ls {home}" in done.stdout
+        assert f"penstock log ls {home}/dc1-1" in done.stdout
         check = [*PENSTOCK, "log", "verify", str(home), "--json"]
         verified = subprocess.run(check, capture_output=True, text=True, check=False)
         verdicts = [json.loads(line) for line in verified.stdout.splitlines()]

@@ -205,11 +205,21 @@ def schedules_at(workload: str, seed: int, step: int, files: CrashFiles) -> Iter
 class Explorer:
     """One run of one workload, with a crash of each kind before each of its steps."""
 
-    def __init__(self, workload: str, seed: int, *, only: Schedule | None = None, limit: int | None = None) -> None:
+    def __init__(
+        self,
+        workload: str,
+        seed: int,
+        *,
+        only: Schedule | None = None,
+        limit: int | None = None,
+        failures_max: int = 10,
+    ) -> None:
         self._workload = workload
         self._seed = seed
         self._only = only
         self._limit = limit
+        # A failing log fails at many places; a few are enough to see why.
+        self._failures_max = failures_max
         self.tally = Tally()
         plan = WORKLOADS[workload]
         self.session = Session(CrashFiles(), Random(f"{workload}:{seed}"), plan.settings)
@@ -256,8 +266,9 @@ class Explorer:
             session.history.seen.clear()
 
     def _done(self) -> bool:
-        """A failing log fails at many places; ten are enough to see why."""
-        return len(self.tally.failures) >= 10 or (self._limit is not None and self.tally.schedules >= self._limit)
+        if len(self.tally.failures) >= self._failures_max:
+            return True
+        return self._limit is not None and self.tally.schedules >= self._limit
 
     def _try(self, schedule: Schedule, files: CrashFiles) -> None:
         history = self.session.history.copy()
@@ -300,8 +311,8 @@ def _go_on(later: Session) -> list[str]:
     return problems
 
 
-def explore(workload: str, seed: int, *, limit: int | None = None) -> Tally:
-    return Explorer(workload, seed, limit=limit).run()
+def explore(workload: str, seed: int, *, limit: int | None = None, failures_max: int = 10) -> Tally:
+    return Explorer(workload, seed, limit=limit, failures_max=failures_max).run()
 
 
 def replay(line: str) -> Tally:

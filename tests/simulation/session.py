@@ -27,7 +27,6 @@ from penstock.sandbox.crash_files import CrashFiles
 from penstock.settings import LogSettings, RetentionSettings
 from tests.simulation.checker import Finding, History, Value, check, settle
 
-ROOT = "logs"
 DIRECTORY = "logs/ks.t"
 TABLE = TableId("ks", "t")
 
@@ -75,8 +74,6 @@ class Session:
 
     def open(self) -> TableLog:
         if self.log is None:
-            self.files.make_directory(ROOT)
-            self.files.sync_directory("")
             self.log = TableLog.open(
                 DIRECTORY,
                 schema(self.version),

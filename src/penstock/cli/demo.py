@@ -23,12 +23,14 @@ from penstock.cli.demo_run import Outcome, Plan, run
 from penstock.cli.live_view import Figures, picture
 from penstock.cli.output import JsonOption
 from penstock.errors import InvalidInput, StorageError
+from penstock.settings import LogSettings, load
 
 _MARK = "penstock-demo.json"
 # Without a terminal nobody could stop it, so it is short.
 _ROWS_UNWATCHED = 3_000
 _NODES_MAX = 24
 _LACKS_SHOWN = 5
+_FILE_BYTES_MAX = 8 << 20
 
 
 def demo(
@@ -40,19 +42,22 @@ def demo(
     nodes: Annotated[
         str, typer.Option("--nodes", metavar="DC=N,…", help="Data centres and their nodes.")
     ] = "dc1=3,dc2=2",
+    config: Annotated[
+        str | None, typer.Option("--config", metavar="FILE", help="A TOML file with settings; section log is used.")
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Run a sandbox cluster under load, with a change log on every node; check every acknowledged write at the end."""
     centres = parse_nodes(nodes)
+    settings = _log_settings(config)
     console = Console()
     watched = console.is_terminal and not json
     with _home(directory) as home, _stop_on_signal() as stopped:
-        plan = Plan(
-            home, centres, seed, rows if rows is not None or watched else _ROWS_UNWATCHED, rows is None and watched
-        )
+        goal = rows if rows is not None or watched else _ROWS_UNWATCHED
+        plan = Plan(home, centres, seed, goal, paced=goal is None, settings=settings)
         with _view(console, watched) as view:
             outcome = run(plan, stopped, view)
-        _print_outcome(outcome, kept=directory is not None, json=json)
+        _print_outcome(outcome, directory, json=json)
     output.flush()
     if not outcome.sound:
         raise typer.Exit(1)
@@ -69,6 +74,14 @@ def parse_nodes(text: str) -> dict[str, int]:
     if sum(centres.values()) > _NODES_MAX:
         raise InvalidInput(f"the demo runs at most {_NODES_MAX} nodes")
     return centres
+
+
+def _log_settings(config: str | None) -> LogSettings:
+    """Those of the file and the environment, with files small enough that one sees them change."""
+    loaded = load(config).log
+    if "file_bytes_max" in loaded.model_fields_set:
+        return loaded
+    return loaded.model_copy(update={"file_bytes_max": _FILE_BYTES_MAX})
 
 
 @contextmanager
@@ -124,7 +137,7 @@ def _view(console: Console, watched: bool) -> Iterator[Callable[[Figures], None]
         yield lambda figures: live.update(picture(figures), refresh=True)
 
 
-def _print_outcome(outcome: Outcome, *, kept: bool, json: bool) -> None:
+def _print_outcome(outcome: Outcome, kept: str | None, *, json: bool) -> None:
     record = summary(outcome)
     if json:
         output.emit(record)
@@ -144,11 +157,11 @@ def _print_outcome(outcome: Outcome, *, kept: bool, json: bool) -> None:
     output.table(reader_headers, ((r.name, r.table, r.node, r.changes, r.behind) for r in figures.readers))
     output.line("")
     _print_verdict(outcome)
-    if kept:
-        first = figures.nodes[0].name
-        output.line(f"\nThe logs are in {figures.directory}. Look into them:")
-        output.line(f"  penstock log ls {figures.directory}")
-        output.line(f"  penstock log tail -n 3 {figures.directory}/{first}/{figures.readers[0].table}")
+    if kept is not None:
+        first = f"{kept}/{figures.nodes[0].name}"
+        output.line(f"\nThe logs are in {kept}. Look into them:")
+        output.line(f"  penstock log ls {first}")
+        output.line(f"  penstock log tail -n 3 {first}/{figures.readers[0].table}")
     for error in outcome.errors:
         output.report(error)
 

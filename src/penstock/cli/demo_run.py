@@ -42,12 +42,13 @@ _VIEW_S = 0.25
 _COMMIT_S = 0.25
 _VISIT_S = 2.0
 _CATCH_UP_S = 30.0
+_SETTLE_US = 100_000
+_TIMEOUT_US = 1_000_000
 # Crash a node after so many writes, bring it back after so many more.
 _CRASH_AFTER = 8_000
 _DOWN_FOR = 3_000
 # A node reads its whole log at restart, so only young nodes are crashed.
 _CRASH_CHANGES_MAX = 60_000
-_SETTINGS = LogSettings(file_bytes_max=8 << 20)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,7 @@ class Plan:
     seed: int
     rows: int | None = None
     paced: bool = False
+    settings: LogSettings = field(default_factory=LogSettings)
 
 
 @dataclass(slots=True)
@@ -183,9 +185,9 @@ def run(plan: Plan, stopped: threading.Event, view: Callable[[Figures], None]) -
         data_centres=plan.nodes,
         seed=plan.seed,
         clock=SystemClock(),
-        log_settings=_SETTINGS,
+        log_settings=plan.settings,
         history=history,
-        timeout_us=500_000,
+        timeout_us=_TIMEOUT_US,
         hint_delay_us=200_000,
     )
     with cluster:
@@ -259,10 +261,14 @@ class _Session:
     def settle(self) -> None:
         """Bring every node back and let hints arrive."""
         self.faults.mend()
-        deadline = time.monotonic() + _CATCH_UP_S
-        while self._cluster.hints and time.monotonic() < deadline:
-            self._cluster.run_for(50_000)
+        # What was sent to a node just as it died becomes a hint only when it times out.
+        timed_out = time.monotonic() + (_TIMEOUT_US / 1e6 if self.faults.crashes else 0.0)
+        deadline = timed_out + _CATCH_UP_S
+        while (now := time.monotonic()) < deadline:
+            self._cluster.run_for(_SETTLE_US)
             self.refresh()
+            if now > timed_out and self._cluster.settle(limit_us=_SETTLE_US):
+                return
 
     def finish_readers(self) -> None:
         for reader in self.readers:

@@ -16,7 +16,7 @@ from pathlib import Path
 from penstock.errors import InvalidSetting
 
 # In the order of their imports of each other.
-_KERNELS = ("_kernel", "_columns", "_rows")
+_KERNELS = ("_kernel", "_columns", "_rows", "_encoder")
 
 
 def _choose() -> bool:

@@ -350,4 +350,4 @@ class ColumnReader:
     @cython.boundscheck(False)
     def column(self, target: int) -> Column:
         # The targets were compared with the list when it was given.
-        return self.columns[target]
+        return cython.cast(Column, self.columns[target])

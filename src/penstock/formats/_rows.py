@@ -272,4 +272,4 @@ class RowsOfColumns:
     @cython.boundscheck(False)
     def input(self, target: int) -> Input:
         # The targets and probes were compared with the list when it was given.
-        return self.inputs[target]
+        return cython.cast(Input, self.inputs[target])

@@ -81,6 +81,8 @@ class _Finish:
         elif slot.layout == LIST:
             children = [self.array(slot.children[0], column.used)]
         made = pa.Array.from_buffers(type_, length, buffers, children=children or None)
+        if written and pa.types.is_decimal(slot.type):
+            _check_digits(made)
         return pa.DictionaryArray.from_arrays(made, _OPS) if pa.types.is_dictionary(slot.type) else made
 
     def _buffers(self, slot: Slot, column: Column, written: bool, length: int) -> list[pa.Buffer]:
@@ -92,6 +94,14 @@ class _Finish:
         size = 4 * (length + 1)
         offsets = _buffer(column.offset_store, size) if written else self._zero(size)
         return [offsets, _buffer(column.data_store, column.used)] if slot.layout == VARIABLE else [offsets]
+
+
+def _check_digits(decimals: pa.Array) -> None:
+    """Arrow trusts that decimals keep to their precision; rows from elsewhere may not."""
+    limits = pc.min_max(decimals)
+    for limit in (limits["min"].as_py(), limits["max"].as_py()):
+        if limit is not None and limit.adjusted() + 1 + decimals.type.scale > decimals.type.precision:
+            raise CorruptLog("rows are damaged: a decimal has too many digits")
 
 
 def _buffer(store: bytearray, size: int) -> pa.Buffer:

@@ -54,7 +54,7 @@ def from_datum(type_: Type) -> Convert | None:
     if scalar is not None:
         return scalar[1]
     if type_.kind is Kind.FIXED_DECIMAL:
-        return lambda datum: _EXACT.scaleb(Decimal(_integer(datum)), -type_.scale)
+        return lambda datum: _fixed(datum, type_.precision, type_.scale)
     if type_.kind is Kind.DURATION:
         return Duration._make
     if type_.kind is Kind.TIME_TZ:
@@ -197,6 +197,13 @@ def _unscaled_fixed(value: Decimal, precision: int, scale: int) -> bytes:
     if rest:
         raise ValueError("too many digits for the scale")
     return _bytes(-quotient if unscaled < 0 else quotient)
+
+
+def _fixed(datum: bytes, precision: int, scale: int) -> Decimal:
+    unscaled = _integer(datum)
+    if abs(unscaled) >= 10 ** max(precision, 1):
+        raise ValueError("too many digits for the precision")
+    return _EXACT.scaleb(Decimal(unscaled), -scale)
 
 
 def _uuid_bytes(value: uuid.UUID) -> bytes:

@@ -12,6 +12,7 @@ from penstock.errors import CorruptLog
 from penstock.log import segment
 from penstock.log.block import TornBlock
 from penstock.log.reader import LogReader
+from penstock.log.refusal import refused
 from penstock.log.segment import Heading
 from penstock.model.batch import ChangeBatch
 from penstock.model.position import Position
@@ -53,6 +54,8 @@ class Cursor:
         except TornBlock as torn:
             path = self._reader.path(heading.number)
             raise CorruptLog(f"damage inside the log: {torn.reason}", file=path, offset=self._offset) from torn
+        except OSError as error:
+            raise refused(error, "reading a file of the log", self._reader.path(heading.number)) from error
 
     def close(self) -> None:
         if self._file is not None:

@@ -172,6 +172,8 @@ class Tail:
         self._behind = True
         self._closed = False
         self._catching_up: Iterator[ChangeBatch] | None = None
+        # Held while the files are read, so that `close` does not take them away from under the owner.
+        self._reading = threading.Lock()
         self._failure: PenstockError | None = None
         self._listener = follower.listen(self._offer, self._fail)
 
@@ -179,7 +181,11 @@ class Tail:
         """The next batch; None after the timeout, or when the tail was closed."""
         while not self._closed:
             catching_up = self._behind
-            batch = self._from_files() if catching_up else self._from_queue(timeout_s)
+            if catching_up:
+                with self._reading:
+                    batch = self._from_files()
+            else:
+                batch = self._from_queue(timeout_s)
             if batch is not None:
                 self.position = batch.last
                 return batch
@@ -198,6 +204,9 @@ class Tail:
         with self._mutex:
             self._closed = True
             self._rouse()
+        with self._reading:
+            self._catching_up = None
+            self._reader.close()
 
     def __enter__(self) -> Self:
         return self
@@ -251,7 +260,7 @@ class Tail:
 
     def _from_files(self) -> ChangeBatch | None:
         """The next batch from the files; None once the files hold no more, and the queue takes over."""
-        while True:
+        while not self._closed:
             if self._catching_up is None:
                 self._catching_up = self._reader.read(self.position)
             batch = next(self._catching_up, None)
@@ -263,6 +272,7 @@ class Tail:
                 if self._follower.position <= self.position:
                     self._behind = False
                     return None
+        return None
 
     def _from_queue(self, timeout_s: float | None) -> ChangeBatch | None:
         with self._mutex:

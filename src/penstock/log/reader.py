@@ -156,6 +156,8 @@ class LogReader:
         file = self.open(number)
         try:
             found = segment.read_heading(file, self.path(number))
+        except OSError as error:
+            raise refused(error, "reading a file of the log", self.path(number)) from error
         finally:
             file.close()
         if found.log != self.log_id or found.number != number:
@@ -259,6 +261,8 @@ class LogReader:
                 except TornBlock as torn:
                     start = self._pass_damage(file, heading, start, limit, torn, skip_damage)
                     skip = 0
+        except OSError as error:
+            raise refused(error, "reading a file of the log", self.path(number)) from error
         finally:
             file.close()
 
@@ -298,5 +302,7 @@ class LogReader:
                 yield self.batch(heading, block)
         except TornBlock as torn:
             raise CorruptLog(f"damage inside the log: {torn.reason}", file=self.path(number), offset=start) from torn
+        except OSError as error:
+            raise refused(error, "reading a file of the log", self.path(number)) from error
         finally:
             file.close()

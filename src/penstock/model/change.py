@@ -104,7 +104,7 @@ class Bound(NamedTuple):
 
 
 class Range(NamedTuple):
-    """A range of clustering keys; an end that is None is open."""
+    """A range in the table's clustering order: with DESC the start is the greater value. None is an open end."""
 
     start: Bound | None
     end: Bound | None

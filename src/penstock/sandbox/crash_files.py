@@ -386,7 +386,7 @@ class CrashFiles:
                 directory, name = self.disk.locate(path)
             except OSError:
                 return False
-            return name in directory.names or path.strip("/") in self.disk.directories
+            return name in directory.names or posixpath.normpath("/" + path).strip("/") in self.disk.directories
 
     def sync_directory(self, path: str) -> None:
         with self.disk.lock:

@@ -48,6 +48,8 @@ log = structlog.get_logger()
 _THREADS = 8
 # How long a refused client is given to take the reason.
 _GOODBYE_S = 2.0
+# The event loop needs up to four rounds to accept a connection or to close one.
+_ROUNDS = 5
 _TOKEN_BYTES_MAX = 4096
 _TOKEN_LENGTH_MIN = 16
 
@@ -115,9 +117,13 @@ class Listener:
         """Stop listening, let every client go and wait for them."""
         if self._server is not None:
             self._server.close()
+        # A client that was accepted just now becomes known in the next rounds of the loop.
+        await _let_loop_turn()
         for client in list(self._clients):
             client.cancel()
         await asyncio.gather(*self._clients, return_exceptions=True)
+        # Their sockets are closed in the rounds after that.
+        await _let_loop_turn()
         if self._server is not None:
             await self._server.wait_closed()
             self._server = None
@@ -138,11 +144,19 @@ class Listener:
 
     # One client.
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._clients.add(task)
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Called by the server for each connection. The socket is closed even if the task never begins to run."""
         writer.transport.set_write_buffer_limits(high=CHUNK_BYTES)
+        task = asyncio.get_running_loop().create_task(self._attend(reader, writer))
+        self._clients.add(task)
+
+        def ended(task: asyncio.Task[None]) -> None:
+            self._clients.discard(task)
+            writer.transport.abort()
+
+        task.add_done_callback(ended)
+
+    async def _attend(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             error = await self._serve(Link(reader, writer, Parser(REQUESTS, self._settings.request_bytes_max)))
             if error is not None:
@@ -150,9 +164,9 @@ class Listener:
         except asyncio.CancelledError:
             # Only `close` cancels a client.
             return
-        finally:
-            self._clients.discard(task)
-            writer.transport.abort()
+        except Exception:
+            # A fault of ours ends this client and no other.
+            log.exception("listener client failed")
 
     async def _serve(self, link: Link) -> PenstockError | None:
         """Serve a client to its end; the error is what it is to be told, None when it left by itself."""
@@ -262,6 +276,11 @@ class Listener:
             if not feed.clients:
                 del self._feeds[directory]
                 await asyncio.get_running_loop().run_in_executor(self._pools.read, feed.close)
+
+
+async def _let_loop_turn() -> None:
+    for _ in range(_ROUNDS):
+        await asyncio.sleep(0)
 
 
 def _start(text: str) -> Start:

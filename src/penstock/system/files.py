@@ -78,13 +78,19 @@ if sys.platform.startswith("linux") and ctypes.sizeof(ctypes.c_long) == 8:
 
 
 def make_durable_directory(files: Files, path: str) -> None:
-    """Create a directory and its missing parents so that all of them survive power loss."""
-    parent = os.path.dirname(path.rstrip("/")) or "."
-    if not files.exists(parent):
-        make_durable_directory(files, parent)
+    """Create a directory and its missing parents so that all of them survive power loss.
+
+    Parents that are there are synced too: whoever made them may not have lived, or may have failed, to do so.
+    """
     files.make_directory(path)
-    # Also when it was there: whoever made it may not have lived to sync it.
-    files.sync_directory(parent)
+    parent = path.rstrip("/")
+    while parent not in ("", "."):
+        parent = os.path.dirname(parent).rstrip("/")
+        try:
+            files.sync_directory(parent or ("/" if path.startswith("/") else "."))
+        except PermissionError:
+            # We may not even look into it, so we have made nothing in it.
+            continue
 
 
 class OsFile:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,22 @@ def test_directory_that_cannot_be_used_is_one_line(tmp_path: Path, capsys: pytes
     file.write_text("")
     assert main(["demo", "--rows", "1", "--dir", str(file)]) == 1
     assert "cannot use the directory" in capsys.readouterr().err
+
+
+def test_settings_reach_the_logs_and_unknown_ones_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "penstock.toml"
+    config.write_text('[log]\ncodec = "zstandard"\nfile_bytes_max = 8192\n')
+    command = ["demo", "--rows", "300", "--nodes", "dc1=1", "--dir", str(tmp_path / "demo"), "--config", str(config)]
+    assert main([*command, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["nodes"][0]["files"] > 3
+    assert main(["log", "stat", str(tmp_path / "demo"), "--json"]) == 0
+    assert {json.loads(line)["codec"] for line in capsys.readouterr().out.splitlines()} == {"zstandard"}
+    monkeypatch.setenv("PENSTOCK_LOG__CODEK", "null")
+    assert main(command) == 1
+    error = capsys.readouterr().err
+    assert "unknown setting log.codek; did you mean log.codec? (variable PENSTOCK_LOG__CODEK)" in error
 
 
 def test_view_shows_rates_lag_files_and_nodes_that_are_down() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from penstock.log.subscription import Subscription
 from penstock.log.table_log import TableLog
 from penstock.model.position import START, Position
 from penstock.settings import RetentionSettings
-from tests.numbered import SCHEMA, SMALL_FILES, ManualClock, batch, fill, numbers
+from tests.numbered import SCHEMA, ManualClock, batch, fill, numbers
 
 
 @pytest.fixture
@@ -246,9 +247,10 @@ def test_commit_that_finishes_a_file_runs_retention_when_asked(directory: str) -
 
 def test_stale_watermark_after_power_loss_holds_nobody_up_for_good(directory: str) -> None:
     """The watermark is not synced; a checkpoint is. Until a writer has looked, there is just nothing new."""
-    fill(directory, 3)
-    old = Path(directory, "watermark").read_bytes()
-    positions = fill(directory, 5, first=3)
+    with TableLog.open(directory, SCHEMA) as log:
+        log.append(batch(0, 3))
+        old = Path(directory, "watermark").read_bytes()
+        positions = [log.append(batch(number)) for number in range(3, 8)]
     with Subscription.open(directory, "a") as one:
         one.commit(positions[3])
     with Path(directory, "watermark").open("r+b") as file:
@@ -256,5 +258,18 @@ def test_stale_watermark_after_power_loss_holds_nobody_up_for_good(directory: st
     with Subscription.open(directory, "a") as one:
         assert numbers(one.batches()) == []
         assert one.next(0) is None
-        with TableLog.open(directory, SCHEMA, settings=SMALL_FILES):
+        with TableLog.open(directory, SCHEMA):
             assert numbers([one.next(30) or pytest.fail("nothing came")]) == [7]
+
+
+def test_opening_and_closing_leaves_no_file_open(directory: str) -> None:
+    fill(directory, 3)
+
+    def use() -> int:
+        with Subscription.open(directory, "a") as one:
+            assert one.next(5) is not None
+            assert len(numbers(one.batches())) == 2
+            assert one.next(0) is None
+        return len(os.listdir("/proc/self/fd"))
+
+    assert len({use() for _ in range(5)}) == 1

@@ -58,6 +58,8 @@ def test_crash_files_are_files() -> None:
     assert files.exists("/x")
     assert files.exists("/x/y/g")
     assert not files.exists("/x/y/f")
+    assert files.exists(".")
+    assert files.exists("/")
     files.unlink("/x/y/g")
     assert not files.exists("/x/y/g")
     file.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import ssl
 import struct
@@ -311,7 +312,9 @@ def raw(listener: Listener, data: bytes) -> bytes:
         return answer
 
 
-@pytest.mark.parametrize("token", [None, "", "wrong", TOKEN + "x", TOKEN[:-1], TOKEN.upper(), "\ud800"])
+@pytest.mark.parametrize(
+    "token", [None, "", "mistaken-t0ken-of-a-client", TOKEN + "x", TOKEN[:-1], TOKEN.upper(), "\ud800"]
+)
 def test_wrong_token_gets_a_refusal_and_no_data(tmp_path: Path, token_file: Path, token: str | None) -> None:
     fill(log_directory(tmp_path), 3)
     body = Hello(TABLE, subscription="a", token=token or None).to_bytes()
@@ -322,7 +325,7 @@ def test_wrong_token_gets_a_refusal_and_no_data(tmp_path: Path, token_file: Path
     assert b"orders" not in answer
     assert not Path(log_directory(tmp_path), "a.checkpoint").exists()
     assert TOKEN not in str(logs)
-    assert not token or len(token) < 5 or token not in str(logs)
+    assert not token or len(token) < 5 or token not in str(logs), logs
 
 
 def test_right_token_gets_in(tmp_path: Path, token_file: Path) -> None:
@@ -479,3 +482,18 @@ def test_client_pausing_at_random_gets_every_change_once(tmp_path: Path) -> None
 def test_changes_frame_refuses_to_be_empty() -> None:
     with pytest.raises(CorruptFrame):
         Changes.parse(struct.pack(">QQII", 1, 1, 0, 0))
+
+
+def test_clients_that_come_and_go_leave_no_file_open(tmp_path: Path) -> None:
+    fill(log_directory(tmp_path), 3)
+    with listening(tmp_path) as (listener, count):
+
+        def use(subscription: str | None) -> int:
+            with connect(listener, subscription) as client:
+                assert receive(client, 3) == [0, 1, 2]
+            while count():
+                pass
+            return len(os.listdir("/proc/self/fd"))
+
+        use("a")
+        assert len({use(name) for name in ("a", None, "a", "b", None)}) == 1

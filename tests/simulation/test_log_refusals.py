@@ -1,0 +1,36 @@
+"""Every call of the log to the file system is refused once: EIO, ENOSPC, short writes, and a disk that really is full."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from penstock.sandbox.crash_files import Fault
+from tests.simulation.refusals import KINDS, count_calls, fill, refuse
+
+
+@pytest.mark.parametrize("small", [True, False], ids=["small files", "one file"])
+@pytest.mark.parametrize(
+    ("code", "written_bytes", "done"),
+    KINDS,
+    ids=[f"{errno.errorcode[code]}-{written}{'-done' * done}" for code, written, done in KINDS],
+)
+def test_every_refused_call_leaves_the_log_sound(
+    code: int, written_bytes: int, done: bool, small: bool, record_property: pytest.RecordProperty
+) -> None:
+    calls = count_calls(small=small)
+    assert calls > 150
+    total, problems = 0, []
+    for call in range(1, calls + 1):
+        schedules, found = refuse(Fault(call, code, written_bytes, done), small=small)
+        total += schedules
+        problems += found
+    record_property("refusal schedules", total)
+    assert not problems, "\n".join(problems[:10])
+    assert total > calls
+
+
+@pytest.mark.parametrize("room", [0, 1, 50, 500, 700, 1500, 3000, 5000, 6500])
+def test_a_full_disk_damages_nothing_and_appends_go_on_when_there_is_room(room: int) -> None:
+    assert fill(room) == []
