@@ -22,7 +22,7 @@ from penstock.formats.arrow_plan import Plan, plan
 from penstock.formats.program import program
 from penstock.model import types as t
 from penstock.model.batch import ChangeBatch
-from penstock.model.change import Change, Op
+from penstock.model.change import Change, Op, Set
 from penstock.model.schema import Column as TableColumn
 from penstock.model.schema import Role, TableId, TableSchema
 from penstock.settings import Codec
@@ -208,3 +208,13 @@ def test_a_count_that_cannot_be_true_allocates_nothing() -> None:
         avro.decode(replace(batch, count=1 << 40))
     with pytest.raises(PenstockError, match="cannot hold"):
         arrow.to_arrow(replace(batch, count=1 << 40))
+
+
+def test_small_items_cannot_become_a_flood_of_columns() -> None:
+    """A null in an array is one byte in the rows and 32 bytes as a wide decimal; the budget ends that."""
+    schema = TableSchema(TableId("ks", "t"), (TableColumn("v", t.array(t.fixed_decimal(70, 0))),))
+    items = 6_000_000
+    change = Change(Op.INSERT, {}, {"v": Set(t.NdArray((), (), (None,) * items))})
+    batch = avro.encode(schema, [change])
+    with pytest.raises(PenstockError, match="more memory"):
+        arrow.to_arrow(batch)

@@ -8,6 +8,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.merge.cql_value import order_key, serialized
+from penstock.merge.range_deletions import NEVER, RangeDeletions, row_place
+from penstock.merge.table_state import TableState, covers, fold, list_cell_id, missing, normal, visible
 from penstock.model import types
 from penstock.model.change import (
     Bound,
@@ -24,9 +27,6 @@ from penstock.model.change import (
     Removed,
     Set,
 )
-from penstock.model.cql_value import order_key, serialized
-from penstock.model.merge import TableState, covers, fold, list_cell_id, missing, normal, visible
-from penstock.model.range_deletions import NEVER, RangeDeletions, row_place
 from penstock.model.schema import Column, Role, TableId, TableSchema
 
 SCHEMA = TableSchema(

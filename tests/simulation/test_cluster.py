@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import pytest
 
 from penstock.errors import Unavailable
+from penstock.merge.row_state import normal_partition
+from penstock.merge.table_state import TableState, covers, fold, normal
 from penstock.model.change import Change
-from penstock.model.merge import TableState, covers, fold, normal
-from penstock.model.row_state import normal_partition
 from penstock.model.schema import TableId
 from penstock.sandbox import faults
 from penstock.sandbox.checker import LogPlace, check, read_changes

@@ -26,10 +26,10 @@ from types import TracebackType
 from typing import Any, Self
 
 from penstock.errors import InvalidInput, InvalidSchema, InvalidStatement, PenstockError, Unavailable
+from penstock.merge.cql_value import partition_id
+from penstock.merge.range_deletions import greater
+from penstock.merge.table_state import TableState, visible
 from penstock.model.change import Bound, Op
-from penstock.model.cql_value import partition_id
-from penstock.model.merge import TableState, visible
-from penstock.model.range_deletions import greater
 from penstock.model.schema import TableId, TableSchema
 from penstock.model.types import Kind
 from penstock.sandbox.consistency import Consistency, needs

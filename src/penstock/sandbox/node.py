@@ -12,9 +12,9 @@ from typing import Any, TypeGuard
 
 from penstock.errors import PenstockError
 from penstock.formats import avro
+from penstock.merge.table_state import TableState, fold
 from penstock.model.batch import ChangeBatch
 from penstock.model.change import Change, Origin
-from penstock.model.merge import TableState, fold
 from penstock.model.schema import TableId, TableSchema
 from penstock.sandbox.event_loop import SkewedClock
 from penstock.sandbox.node_log import NodeLog, OpenLog, Recoverable

@@ -14,8 +14,8 @@ from functools import partial
 from typing import Any, Protocol
 
 from penstock.errors import PenstockError, StorageError, Unavailable
+from penstock.merge.table_state import TableState, fold, missing
 from penstock.model.change import Change
-from penstock.model.merge import TableState, fold, missing
 from penstock.model.schema import TableSchema
 from penstock.sandbox.consistency import Needs, counted, met, required
 from penstock.sandbox.event_loop import EventLoop

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from penstock.errors import InvalidStatement
+from penstock.merge.cql_value import order_key
+from penstock.merge.table_state import list_cell_id
 from penstock.model.change import (
     NO_ORIGIN,
     Bound,
@@ -30,8 +32,6 @@ from penstock.model.change import (
     Removed,
     Set,
 )
-from penstock.model.cql_value import order_key
-from penstock.model.merge import list_cell_id
 from penstock.model.schema import Column, Role, TableId, TableSchema
 from penstock.model.types import Kind
 

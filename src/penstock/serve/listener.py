@@ -116,9 +116,13 @@ class Listener:
     async def close(self) -> None:
         """Stop listening, let every client go and wait for them."""
         if self._server is not None:
+            # First no more are accepted; one that was accepted just now becomes known in the next rounds of the loop.
+            # Closing the server at once would leave such a socket to nobody.
+            loop = asyncio.get_running_loop()
+            for listening in self._server.sockets:
+                loop.remove_reader(listening.fileno())
+            await _let_loop_turn()
             self._server.close()
-        # A client that was accepted just now becomes known in the next rounds of the loop.
-        await _let_loop_turn()
         for client in list(self._clients):
             client.cancel()
         await asyncio.gather(*self._clients, return_exceptions=True)

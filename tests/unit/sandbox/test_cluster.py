@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from penstock.errors import InvalidInput, InvalidSchema, InvalidStatement, StorageError, Unavailable
+from penstock.merge.table_state import visible
 from penstock.model import types
 from penstock.model.batch import ChangeBatch
 from penstock.model.change import Bound, Change
-from penstock.model.merge import visible
 from penstock.model.schema import Column, Role, TableId, TableSchema
 from penstock.sandbox.checker import LogPlace, check, read_changes
 from penstock.sandbox.cluster import Cluster

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from penstock.errors import InvalidStatement
+from penstock.merge.table_state import list_cell_id
 from penstock.model import types
 from penstock.model.change import (
     Bound,
@@ -23,7 +24,6 @@ from penstock.model.change import (
     Removed,
     Set,
 )
-from penstock.model.merge import list_cell_id
 from penstock.model.schema import Column, Role, TableId, TableSchema
 from penstock.sandbox.statements import (
     Add,

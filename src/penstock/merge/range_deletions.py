@@ -12,8 +12,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import Any, NamedTuple
 
+from penstock.merge.cql_value import Reversed, order_key
 from penstock.model.change import Bound, Deletion, Range
-from penstock.model.cql_value import Reversed, order_key
 from penstock.model.schema import Column
 
 Place = tuple[tuple[Any, ...], ...]

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from penstock.merge.cql_value import serialized
+from penstock.merge.range_deletions import Place, RangeDeletions, rank
 from penstock.model.change import Deletion
-from penstock.model.cql_value import serialized
-from penstock.model.range_deletions import Place, RangeDeletions, rank
 from penstock.model.schema import Column
 from penstock.model.types import Kind, Type
 

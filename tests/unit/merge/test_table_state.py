@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from penstock.errors import InvalidValue
+from penstock.merge.table_state import covers, fold, list_cell_id, visible
 from penstock.model import types
 from penstock.model.change import (
     Bound,
@@ -23,7 +24,6 @@ from penstock.model.change import (
     Removed,
     Set,
 )
-from penstock.model.merge import covers, fold, list_cell_id, visible
 from penstock.model.schema import Column, Role, TableId, TableSchema
 
 SCHEMA = TableSchema(

@@ -19,6 +19,21 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from penstock.errors import InvalidValue
+from penstock.merge.cql_value import order_key, partition_id
+from penstock.merge.range_deletions import NEVER, Place, greater, row_place
+from penstock.merge.row_state import (
+    EXPIRING,
+    LASTING,
+    TOMBSTONE,
+    CellState,
+    ComplexState,
+    PartitionState,
+    RowState,
+    element_type,
+    normal_partition,
+    normal_row,
+    wins,
+)
 from penstock.model.change import (
     Change,
     Deleted,
@@ -31,21 +46,6 @@ from penstock.model.change import (
     Range,
     Removed,
     Set,
-)
-from penstock.model.cql_value import order_key, partition_id
-from penstock.model.range_deletions import NEVER, Place, greater, row_place
-from penstock.model.row_state import (
-    EXPIRING,
-    LASTING,
-    TOMBSTONE,
-    CellState,
-    ComplexState,
-    PartitionState,
-    RowState,
-    element_type,
-    normal_partition,
-    normal_row,
-    wins,
 )
 from penstock.model.schema import Column, Role, TableSchema
 from penstock.model.types import INT16, TIMEUUID, Kind, Type

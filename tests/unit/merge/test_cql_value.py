@@ -10,8 +10,8 @@ from uuid import UUID
 import pytest
 
 from penstock.errors import InvalidValue
+from penstock.merge.cql_value import Reversed, order_key, partition_id, serialized
 from penstock.model import types
-from penstock.model.cql_value import Reversed, order_key, partition_id, serialized
 from penstock.model.schema import Column, Role
 from penstock.model.types import Duration, NdArray, Type, Unit
 

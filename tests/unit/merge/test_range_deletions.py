@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from penstock.merge.range_deletions import NEVER, RangeDeletions, row_place
 from penstock.model import types
 from penstock.model.change import Bound, Deletion, Range
-from penstock.model.range_deletions import NEVER, RangeDeletions, row_place
 from penstock.model.schema import Column, Role
 
 CLUSTERING = (Column("a", types.INT32, Role.CLUSTERING), Column("b", types.INT32, Role.CLUSTERING, descending=True))
