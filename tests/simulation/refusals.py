@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from penstock.errors import DiskFull, LogError, LogFailed, PenstockError
-from penstock.sandbox.crash_files import CrashFiles, Fault
+from penstock.sandbox.crash_files import CrashFiles, Fault, Killed
 from penstock.sandbox.power_loss import Crash, Mode
 from tests.simulation.schedules import LARGE, SMALL
 from tests.simulation.session import Session, after
@@ -127,6 +127,46 @@ def refuse(fault: Fault, *, small: bool) -> tuple[int, list[str]]:
     except (PenstockError, OSError, AssertionError) as error:
         problems = [f"raised: {error!r}"]
     return schedules, [f"refused {disk.struck} {fault}: {problem}" for problem in problems]
+
+
+def refuse_and_kill(fault: Fault, *, small: bool) -> tuple[int, list[str]]:
+    """One refused call, and the process dies before it can do anything about it; the machine loses power later.
+
+    After a failed sync the page cache then shows a whole block that the disk does not have. Whoever recovers must not
+    believe it: what readers were given must still be there after the power loss.
+    """
+    conduct = _conduct(1, small=small)
+    session = conduct.session
+    disk = session.files.disk
+    disk.fault = fault
+
+    def watch(now: CrashFiles) -> None:
+        if disk.calls > fault.call:
+            disk.watch = None
+            now.kill()
+
+    disk.watch = watch
+    try:
+        conduct.run()
+        return 0, []
+    except Killed:
+        disk.fault = None
+    schedules = 0
+    try:
+        for appends in (0, 2):
+            session.files, session.log = session.files.process(), None
+            problems = session.inspect()
+            for _ in range(appends):
+                session.append(30)
+            for crash in CRASHES:
+                later = after(session, session.files.clone_after_crash(crash), session.history.copy(), 1)
+                problems += [f"after {crash}: {problem}" for problem in later.inspect()]
+                later.close()
+                schedules += 1
+            session.close()
+    except Exception as error:  # noqa: BLE001
+        problems = [f"raised: {error!r}"]
+    return schedules, [f"refused {disk.struck} {fault} and killed: {problem}" for problem in problems]
 
 
 def fill(capacity: int) -> list[str]:

@@ -7,7 +7,7 @@ import errno
 import pytest
 
 from penstock.sandbox.crash_files import Fault
-from tests.simulation.refusals import KINDS, count_calls, fill, refuse
+from tests.simulation.refusals import KINDS, count_calls, fill, refuse, refuse_and_kill
 
 
 @pytest.mark.parametrize("small", [True, False], ids=["small files", "one file"])
@@ -29,6 +29,20 @@ def test_every_refused_call_leaves_the_log_sound(
     record_property("refusal schedules", total)
     assert not problems, "\n".join(problems[:10])
     assert total > calls
+
+
+@pytest.mark.parametrize("small", [True, False], ids=["small files", "one file"])
+def test_what_a_failed_sync_left_in_memory_is_not_taken_for_durable(
+    small: bool, record_property: pytest.RecordProperty
+) -> None:
+    total, problems = 0, []
+    for call in range(1, count_calls(small=small) + 1):
+        schedules, found = refuse_and_kill(Fault(call, errno.EIO), small=small)
+        total += schedules
+        problems += found
+    record_property("refusal schedules", total)
+    assert not problems, "\n".join(problems[:10])
+    assert total > 1000
 
 
 @pytest.mark.parametrize("room", [0, 1, 50, 500, 700, 1500, 3000, 5000, 6500])

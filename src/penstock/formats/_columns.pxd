@@ -20,7 +20,7 @@ cpdef enum:
 cdef class Budget:
     cdef readonly long long left
 
-    cdef int spend(self, long long size) except -1
+    cpdef int spend(self, long long size) except -1
 
 
 @cython.final

@@ -48,7 +48,7 @@ def to_arrow(batch: ChangeBatch, columns: Iterable[str] | None = None) -> pa.Rec
     ColumnReader(chosen.program, chosen.targets, made).read_rows(reader, length)
     if reader.position != reader.end:
         raise CorruptLog("rows are damaged: bytes are left after the last change", byte=reader.position)
-    finish = _Finish(made)
+    finish = _Finish(made, budget)
     arrays = [finish.array(slot, length) for slot in chosen.tops]
     ordinals = pa.array(range(batch.skip, batch.count), pa.int64())
     places = [pa.repeat(pa.scalar(place, pa.int64()), length) for place in (batch.file, batch.offset)]
@@ -58,12 +58,14 @@ def to_arrow(batch: ChangeBatch, columns: Iterable[str] | None = None) -> pa.Rec
 class _Finish:
     """Makes Arrow arrays of the finished columns; what was never written shares one buffer of zeros."""
 
-    def __init__(self, columns: list[Column]) -> None:
+    def __init__(self, columns: list[Column], budget: Budget) -> None:
         self._columns = columns
+        self._budget = budget
         self._zeros = pa.py_buffer(b"")
 
     def _zero(self, size: int) -> pa.Buffer:
         if self._zeros.size < size:
+            self._budget.spend(size)
             self._zeros = pa.py_buffer(bytes(size))
         return self._zeros.slice(0, size)
 

@@ -191,7 +191,8 @@ def _inflate(data: bytes | memoryview, limit: int) -> bytes:
     out = engine.decompress(data, limit + 1)
     if len(out) > limit:
         raise _too_long(limit)
-    if not engine.eof or engine.unused_data:
+    # Some writers cut a zlib stream and leave up to four bytes of its checksum behind the data.
+    if not engine.eof or len(engine.unused_data) > 4:
         raise CorruptLog("a block cannot be decompressed (deflate): its end is missing or not the end")
     return out
 
