@@ -53,7 +53,9 @@ def maxscale_table(rows: int) -> tuple[TableSchema, list[Change]]:
     changes = []
     for row in range(rows):
         number = row // 10
-        origin = Origin("db1", None, "binlog.000042", 4000 + row * 155, Transaction("0", number, f"0-1-{number}"), row % 10)
+        origin = Origin(
+            "db1", None, "binlog.000042", 4000 + row * 155, Transaction("0", number, f"0-1-{number}"), row % 10
+        )
         when = 1_700_000_000_000_000 + row * 1000
         cells = {
             "customer": Set(row % 5000),
@@ -183,7 +185,11 @@ def run(rows: int, pairs: int) -> list[dict[str, Any]]:
         works = {
             "encode, Arrow to rows": (sides.our_encode, sides.fastavro_encode, True),
             "decode, rows to Arrow": (sides.our_decode, sides.fastavro_decode, True),
-            "encode, Python changes to rows": (lambda s=sides: avro.encode(s.schema, s.changes), sides.fastavro_encode, False),
+            "encode, Python changes to rows": (
+                lambda s=sides: avro.encode(s.schema, s.changes),
+                sides.fastavro_encode,
+                False,
+            ),
             "decode, rows to Python changes": (lambda s=sides: avro.decode(s.batch), sides.fastavro_decode, False),
         }
         for name, (ours, theirs, held) in works.items():

@@ -48,7 +48,10 @@ EVERY_TYPE: list[tuple[Type, tuple[Any, ...]]] = [
     (t.VARINT, (0, -1, 127, 128, -128, -129, 1 << 900, -(1 << 900))),
     (t.FLOAT32, (0.0, -0.0, 1.5, math.inf, -math.inf, math.nan, 1.401298464324817e-45)),
     (t.FLOAT64, (0.0, -0.0, 0.1, math.inf, -math.inf, math.nan, 5e-324)),
-    (t.DECIMAL, (Decimal(0), Decimal("1E+2147483648"), Decimal("-123.4500"), Decimal("1E-2147483647"), Decimal(1 << 500))),
+    (
+        t.DECIMAL,
+        (Decimal(0), Decimal("1E+2147483648"), Decimal("-123.4500"), Decimal("1E-2147483647"), Decimal(1 << 500)),
+    ),
     (t.fixed_decimal(5, 2), (Decimal("999.99"), Decimal("-999.99"), Decimal("0.00"))),
     (t.fixed_decimal(38, 0), (Decimal(10**38 - 1), Decimal(1 - 10**38))),
     (t.fixed_decimal(65, 30), (Decimal(10**65 - 1).scaleb(-30, _WIDE),)),
@@ -104,7 +107,10 @@ MULTI_CELL: list[tuple[Type, tuple[Any, ...]]] = [
 
 def every_type_table() -> tuple[TableSchema, list[Change]]:
     """A table with a column of every type (as key, as cell and as clustering column) and changes of every shape."""
-    columns = [Column("id", t.INT64, Role.PARTITION), Column("at", t.timestamp(Unit.MS), Role.CLUSTERING, descending=True)]
+    columns = [
+        Column("id", t.INT64, Role.PARTITION),
+        Column("at", t.timestamp(Unit.MS), Role.CLUSTERING, descending=True),
+    ]
     columns.append(Column("part of the key", _ADDRESS, Role.CLUSTERING))
     columns.append(Column("owner", t.TEXT, Role.STATIC))
     examples = EVERY_TYPE + MULTI_CELL

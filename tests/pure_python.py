@@ -31,7 +31,9 @@ def _modules() -> dict[str, ModuleType]:
 
 def _load() -> Formats:
     names = ("avro", "arrow", "_kernel", "_encoder")
-    return Formats(importlib.import_module(_PACKAGE), *[importlib.import_module(f"{_PACKAGE}.{name}") for name in names])
+    return Formats(
+        importlib.import_module(_PACKAGE), *[importlib.import_module(f"{_PACKAGE}.{name}") for name in names]
+    )
 
 
 @cache

@@ -128,7 +128,9 @@ def schemas(draw: st.DrawFn, columns_max: int = 5, max_leaves: int = 5) -> Table
         type_ = draw(types(max_leaves) if key else cell_types(max_leaves))
         columns.append(Column(name, type_, role, descending=role is Role.CLUSTERING and draw(st.booleans())))
     table = TableId(draw(st.sampled_from(["ks", "", "ü"])), draw(st.sampled_from(["t", "a.b", "../x"])))
-    return TableSchema(table, tuple(columns), version=draw(st.integers(1, 9)), source=draw(st.sampled_from(["", "sandbox"])))
+    return TableSchema(
+        table, tuple(columns), version=draw(st.integers(1, 9)), source=draw(st.sampled_from(["", "sandbox"]))
+    )
 
 
 @lru_cache(maxsize=4096)

@@ -11,7 +11,6 @@ import json
 import shutil
 import struct
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -136,12 +135,12 @@ def go_reader(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def node_reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def node_reader(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("node")
     for name in ("package.json", "package-lock.json", "read.js"):
         shutil.copy(READERS / "node" / name, directory)
     _run(["npm", "ci", "--no-audit", "--no-fund"], directory)
-    yield directory / "read.js"
+    return directory / "read.js"
 
 
 @pytest.mark.parametrize("codec", Codec)

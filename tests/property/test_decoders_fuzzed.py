@@ -31,7 +31,18 @@ from tests.every_type import EVERY_TYPE, MULTI_CELL, every_type_table
 # Interpreted kernels are a hundred times slower and have no memory to damage.
 SCALE = 1 if native else 50
 GROWTH_BYTES_MAX = 256 << 20
-EDGES = (b"\0", b"\1", b"\2", b"\3", b"\x7f", b"\x80", b"\xff", b"\xff" * 9 + b"\1", b"\xfe" + b"\xff" * 8 + b"\1", b"\xff\xff\xff\xff\x0f")
+EDGES = (
+    b"\0",
+    b"\1",
+    b"\2",
+    b"\3",
+    b"\x7f",
+    b"\x80",
+    b"\xff",
+    b"\xff" * 9 + b"\1",
+    b"\xfe" + b"\xff" * 8 + b"\1",
+    b"\xff\xff\xff\xff\x0f",
+)
 
 
 def _mutations(sources: list[bytes], count: int, seed: int) -> Iterator[bytes]:
@@ -67,7 +78,7 @@ def _survives(work: Callable[[bytes], object], inputs: Iterator[bytes]) -> int:
             work(data)
         except PenstockError:
             refused += 1
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001
             pytest.fail(f"input {number} ({data.hex()}) raised {error!r}")
     return refused
 
@@ -171,7 +182,9 @@ def test_columns_and_changes_accept_the_same_rows() -> None:
 
 
 def test_headers_and_blocks_survive_damage() -> None:
-    small = container.header('{"type":"null"}', {"penstock.format": b"1", "penstock.file": b"12"}, Codec.NULL, b"s" * 16)
+    small = container.header(
+        '{"type":"null"}', {"penstock.format": b"1", "penstock.file": b"12"}, Codec.NULL, b"s" * 16
+    )
     block = container.frame_block(3, b"some data of a block", b"s" * 16)
 
     def parse(data: bytes) -> None:
@@ -179,7 +192,7 @@ def test_headers_and_blocks_survive_damage() -> None:
         container.parse_block_head(data, head.size)
 
     refused = _survives(parse, _mutations([small + block], 60_000 // SCALE, 1))
-    refused += _survives(lambda data: container.parse_block_head(data), _mutations([block], 30_000 // SCALE, 2))
+    refused += _survives(container.parse_block_head, _mutations([block], 30_000 // SCALE, 2))
     assert refused > 0
 
 

@@ -92,7 +92,11 @@ def _check_order(finding: Finding) -> list[str]:
 
 def _batches_found(history: History, finding: Finding, problems: list[str]) -> dict[int, Place]:
     """Batch number → place of its last change, for every batch that is there as a whole."""
-    origin = {value: (batch, ordinal) for batch, values in enumerate(history.attempted) for ordinal, value in enumerate(values)}
+    origin = {
+        value: (batch, ordinal)
+        for batch, values in enumerate(history.attempted)
+        for ordinal, value in enumerate(values)
+    }
     found: dict[int, Place] = {}
     partial: dict[int, int] = {}
     previous = (-1, -1)
@@ -102,7 +106,9 @@ def _batches_found(history: History, finding: Finding, problems: list[str]) -> d
             problems.append(f"invented: {place} was never appended")
             continue
         if source <= previous:
-            problems.append(f"{'invented' if source == previous else 'order'}: {source} at {place} comes after {previous}")
+            problems.append(
+                f"{'invented' if source == previous else 'order'}: {source} at {place} comes after {previous}"
+            )
         previous = source
         batch, ordinal = source
         partial[batch] = partial.get(batch, 0) + 1
@@ -127,9 +133,7 @@ def _consumed(finding: Finding) -> Place | None:
     return slowest
 
 
-def _check_presence(
-    history: History, finding: Finding, batches: dict[int, Place], consumed: Place | None
-) -> list[str]:
+def _check_presence(history: History, finding: Finding, batches: dict[int, Place], consumed: Place | None) -> list[str]:
     problems = [f"invented: batch {batch} was gone and came back" for batch in history.absent if batch in batches]
     for batch, place in history.acknowledged.items():
         there = batches.get(batch)

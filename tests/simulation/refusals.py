@@ -185,7 +185,9 @@ def fill(capacity: int) -> list[str]:
     for crash in CRASHES:
         clone = session.files.clone_after_crash(crash)
         clone.disk.capacity = None
-        problems += [f"after {crash}: {problem}" for problem in after(session, clone, session.history.copy(), 1).inspect()]
+        problems += [
+            f"after {crash}: {problem}" for problem in after(session, clone, session.history.copy(), 1).inspect()
+        ]
     disk.capacity = None
     session.append(50)
     session.append(60, 700)

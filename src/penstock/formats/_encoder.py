@@ -3,9 +3,9 @@
 
 A row is written in the record's order: `begin`, then any of `origin`, `marker`, `deletion`, `range`, then the key
 columns, the cells and the before image, each by rising column number, then `finish`. What is left out becomes null or
-absent by itself. `key`, `cell_set` and `old` announce a value, which the caller then puts into `rows` in the Avro form of
-the column's type (docs/formats/change-record.md); nothing else may be put there in between. A call out of order raises
-ValueError, and `abandon` takes an unfinished row back.
+absent by itself. `key`, `cell_set` and `old` announce a value, which the caller then puts into `rows` in the Avro form
+of the column's type (docs/formats/change-record.md); nothing else may be put there in between. A call out of order
+raises ValueError, and `abandon` takes an unfinished row back.
 
     encoder = RowEncoder(schema)
     encoder.begin(0, write_time, NO_TIME, now)

@@ -208,9 +208,7 @@ def check_tables(kinds: Any, first: Any, counts: Any, children: Any, limits: Any
 class Program:
     """A compiled Avro schema; see program.py for the tables."""
 
-    def __init__(
-        self, kinds: Any, first: Any, counts: Any, children: Any, low: Any, high: Any, least: Any
-    ) -> None:
+    def __init__(self, kinds: Any, first: Any, counts: Any, children: Any, low: Any, high: Any, least: Any) -> None:
         check_tables(kinds, first, counts, children, (low, high, least))
         self.kinds = memoryview(kinds)
         self.first = memoryview(first)

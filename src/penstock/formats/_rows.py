@@ -122,9 +122,7 @@ class Input:
 class RowsOfColumns:
     """Writes rows of one program from one set of arrays."""
 
-    def __init__(
-        self, program: Program, targets: Any, probe_first: Any, probes: Any, inputs: list[Input]
-    ) -> None:
+    def __init__(self, program: Program, targets: Any, probe_first: Any, probes: Any, inputs: list[Input]) -> None:
         size = program.size()
         if len(targets) != size or len(probe_first) != size + 1 or max(targets) >= len(inputs):
             raise ValueError("targets and arrays do not belong to the program")

@@ -235,7 +235,9 @@ class _Planner:
         gone += [self._long(removed[name], name) for name in ("time", "local_s")]
         parts = [
             self._deletion(node["replaced"], "replaced"),
-            self._list(node["elements"], "elements", self._struct(element, "item", fields, nullable=False), nullable=False),
+            self._list(
+                node["elements"], "elements", self._struct(element, "item", fields, nullable=False), nullable=False
+            ),
             self._list(node["removed"], "removed", self._struct(removed, "item", gone, nullable=False), nullable=False),
         ]
         return self._struct(node, "delta", parts)
@@ -335,8 +337,8 @@ class _Planner:
         if kind not in (Kind.TUPLE, Kind.USER):
             return []
         names = type_.names or [f"f{index}" for index in range(len(type_.elements))]
-        parts = zip(node.children, names, type_.elements, strict=True)
-        return [self._value(child.children[0], name, element) for child, name, element in parts]
+        fields = zip(node.children, names, type_.elements, strict=True)
+        return [self._value(child.children[0], name, element) for child, name, element in fields]
 
 
 POSITION_FIELDS = [pa.field(name, pa.int64(), nullable=False) for name in ("file", "offset", "ordinal")]

@@ -155,7 +155,9 @@ def _blame(schema: TableSchema, datum: ChangeDatum, change: Change, ordinal: int
                 known = isinstance(name, str) and name in schema.by_name
                 message = "a value does not fit its column" if known else "the table has no such column"
                 column = name if isinstance(name, str) else repr(type(name))
-                return InvalidValue(f"{message}: {_reason(error)}", table=schema.table, column=column, part=part, change=ordinal)
+                return InvalidValue(
+                    f"{message}: {_reason(error)}", table=schema.table, column=column, part=part, change=ordinal
+                )
     return InvalidValue(f"a change does not fit the record: {_reason(error)}", table=schema.table, change=ordinal)
 
 

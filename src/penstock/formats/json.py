@@ -42,7 +42,13 @@ _DAY_S = 86_400
 # Python refuses to print longer integers as a guard against quadratic time; Decimal prints them in good time.
 _INTEGER_DIGITS_MAX = 4_000
 _INTEGER_MAX = 10**_INTEGER_DIGITS_MAX
-_INTERVAL_PARTS = (("h", 3_600_000_000_000), ("m", 60_000_000_000), ("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000))
+_INTERVAL_PARTS = (
+    ("h", 3_600_000_000_000),
+    ("m", 60_000_000_000),
+    ("s", 1_000_000_000),
+    ("ms", 1_000_000),
+    ("us", 1_000),
+)
 
 
 def to_json(change: Change, schema: TableSchema) -> dict[str, Json]:

@@ -208,7 +208,13 @@ class _Builder:
             return {"type": "bytes", "logicalType": "decimal", "precision": 20, "scale": 0, **attribute}
         if kind is Kind.FIXED_DECIMAL:
             precision = max(type_.precision, 1)
-            return {"type": "bytes", "logicalType": "decimal", "precision": precision, "scale": type_.scale, **attribute}
+            return {
+                "type": "bytes",
+                "logicalType": "decimal",
+                "precision": precision,
+                "scale": type_.scale,
+                **attribute,
+            }
         if kind in (Kind.LIST, Kind.SET, Kind.VECTOR):
             return {**_array(self.type(type_.elements[0])), **attribute}
         if kind is Kind.FLAGS:

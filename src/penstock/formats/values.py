@@ -70,7 +70,7 @@ def from_datum(type_: Type) -> Convert | None:
         items = _each_or_none(parts[0])
         return lambda datum: NdArray(datum[0], datum[1], items(datum[2]))
     if type_.kind is Kind.USER and not parts:
-        return lambda datum: ()
+        return lambda _: ()
     if type_.kind in (Kind.TUPLE, Kind.USER):
         return _fields(parts)
     return None
@@ -102,9 +102,7 @@ def _pairs(key: Convert | None, value: Convert | None) -> Convert | None:
         return None
 
     def convert(pairs: Any) -> Any:
-        return tuple(
-            [(k if key is None else key(k), v if value is None or v is None else value(v)) for k, v in pairs]
-        )
+        return tuple([(k if key is None else key(k), v if value is None or v is None else value(v)) for k, v in pairs])
 
     return convert
 
@@ -137,7 +135,7 @@ def _no_fields(value: Any) -> Any:
     return (None,)
 
 
-def _bytes(value: int) -> bytes:
+def _bytes(value: Any) -> bytes:
     """Two's complement, big-endian, as short as possible."""
     if not isinstance(value, int):
         raise TypeError("not an integer")
@@ -150,7 +148,7 @@ def _integer(datum: bytes) -> int:
     return int.from_bytes(datum, "big", signed=True)
 
 
-def _uint64_bytes(value: int) -> bytes:
+def _uint64_bytes(value: Any) -> bytes:
     if not isinstance(value, int) or not 0 <= value < 1 << 64:
         raise ValueError("not an unsigned 64-bit integer")
     return _bytes(value)
@@ -206,7 +204,7 @@ def _fixed(datum: bytes, precision: int, scale: int) -> Decimal:
     return _EXACT.scaleb(Decimal(unscaled), -scale)
 
 
-def _uuid_bytes(value: uuid.UUID) -> bytes:
+def _uuid_bytes(value: Any) -> bytes:
     if not isinstance(value, uuid.UUID):
         raise TypeError("not a UUID")
     return value.bytes

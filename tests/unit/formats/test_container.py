@@ -102,7 +102,7 @@ def test_snappy_data_with_a_wrong_checksum_is_refused() -> None:
     packed = bytearray(container.compress(Codec.SNAPPY, b"some data"))
     packed[-1] ^= 1
     with pytest.raises(CorruptLog, match="checksum"):
-        container.decompress(Codec.SNAPPY, packed, 100)
+        container.decompress(Codec.SNAPPY, bytes(packed), 100)
 
 
 def test_zstandard_frames_without_a_size_are_read() -> None:

@@ -69,7 +69,10 @@ def test_a_column_that_was_renamed_carries_its_true_name() -> None:
     assert field["type"][1] == {"type": "int", "penstock": {"kind": "int8"}}
 
 
-@pytest.mark.parametrize("schema", ["map", {"type": "map", "values": "int"}, ["int", "null"], {}, 5, {"type": "array", "items": "null"}])
+@pytest.mark.parametrize(
+    "schema",
+    ["map", {"type": "map", "values": "int"}, ["int", "null"], {}, 5, {"type": "array", "items": "null"}],
+)
 def test_schemas_that_no_change_has_are_refused(schema: object) -> None:
     with pytest.raises(InvalidSchema):
         parse(schema)

@@ -21,7 +21,7 @@ def test_a_tail_gets_what_was_there_and_what_comes(tmp_path: Path) -> None:
     with TableLog.open(directory, sample.SCHEMA, settings=LogSettings(file_bytes_max=8192)) as log:
         log.append(sample.batch(0, 1))
         with Follower(directory) as follower, Tail(follower) as tail:
-            found = []
+            found: list[int] = []
             for number in range(2, 60):
                 log.append(sample.batch(number, note="n" * 500))
                 while not found or found[-1] < number:
@@ -57,8 +57,12 @@ def test_every_listener_gets_the_same_batch(tmp_path: Path) -> None:
 def test_a_listener_that_raises_is_dropped_and_the_others_go_on(tmp_path: Path) -> None:
     directory = str(tmp_path / "log")
     got = threading.Semaphore(0)
+
+    def fail(batch: ChangeBatch) -> None:
+        raise RuntimeError("a listener's fault")
+
     with TableLog.open(directory, sample.SCHEMA) as log, Follower(directory) as follower:
-        follower.listen(lambda batch: 1 // 0)
+        follower.listen(fail)
         follower.listen(lambda batch: got.release())
         for number in range(3):
             log.append(sample.batch(number))

@@ -78,7 +78,7 @@ def test_damage_inside_is_reported_and_left_as_it_is(crashed: Path) -> None:
         log.append(sample.batch(10))
     assert path.read_bytes() == data
     reader = LogReader(str(crashed))
-    found = []
+    found: list[list[int]] = []
     with pytest.raises(CorruptLog, match="checksum") as caught:
         found.extend(sample.numbers([batch]) for batch in reader.read())
     assert caught.value.place["offset"] == ends[3]
