@@ -21,7 +21,7 @@ def extensions() -> list[Extension]:
         source = types.with_suffix(".py")
         name = ".".join(source.with_suffix("").relative_to(SOURCE).parts)
         modules.append(Extension(name, [str(source)], extra_compile_args=FLAGS))
-    built = cythonize(modules, include_path=[str(SOURCE)], language_level=3)
+    built = cythonize(modules, include_path=[str(SOURCE)], language_level=3, build_dir="build/cython")
     for extension in built:
         # cythonize() makes new extensions and drops this mark of the ones it was given.
         extension.optional = True

@@ -51,9 +51,7 @@ def run_appender(
     if trace is not None:
         # Not with --seccomp-bpf: strace 6.1 then injects errors but, without a word, no signals.
         command = ["strace", "-f", "-qq", *trace, *command]
-    done = subprocess.run(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60, check=False, preexec_fn=before
-    )
+    done = subprocess.run(command, capture_output=True, timeout=60, check=False, preexec_fn=before)
     said = done.stdout.decode()
     # A line that was cut by the kill was never said.
     return said[: said.rfind("\n") + 1]
@@ -138,7 +136,7 @@ def die_often(directory: Path, ranges: dict[str, tuple[int, int]], seed: int, de
 
 
 def test_killed_processes_lose_nothing_acknowledged_and_invent_nothing(
-    tmp_path: Path, ranges: dict[str, tuple[int, int]], record_property: pytest.RecordProperty
+    tmp_path: Path, ranges: dict[str, tuple[int, int]], record_property: Callable[[str, object], None]
 ) -> None:
     deaths, directories = 6, 24
     killed: Counter[str] = Counter()

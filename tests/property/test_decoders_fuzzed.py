@@ -28,7 +28,7 @@ from penstock.model.schema import Role, TableId, TableSchema
 from penstock.settings import Codec
 from tests.every_type import EVERY_TYPE, MULTI_CELL, every_type_table
 
-# Interpreted kernels are a hundred times slower and have no memory to damage.
+# Interpreted kernels are some seventy times slower and have no memory to damage.
 SCALE = 1 if native else 50
 GROWTH_BYTES_MAX = 256 << 20
 EDGES = (

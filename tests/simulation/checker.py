@@ -14,8 +14,9 @@ the moment of a crash; a finding says what was there afterwards. Every broken pr
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 # A place in the log; any totally ordered value will do. None stands for the place before the first change.
 Place = tuple[int, ...]
@@ -56,12 +57,12 @@ class History:
 class Finding:
     """What was there after the crash."""
 
-    changes: list[tuple[Place, Value]]
+    changes: Sequence[tuple[Place, Value]]
     checkpoints: dict[str, Place | None] = field(default_factory=dict)
 
 
 def settle(history: History, finding: Finding) -> None:
-    """After the log was opened again: what is not there now was lost for good, without anybody having been told else."""
+    """After the log was opened again: what was in doubt and is not there now is gone for good."""
     there = {value for _, value in finding.changes}
     for number, values in enumerate(history.attempted):
         if number not in history.acknowledged and values[0] not in there:
@@ -83,11 +84,7 @@ def check(history: History, finding: Finding) -> list[str]:
 
 def _check_order(finding: Finding) -> list[str]:
     places = [place for place, _ in finding.changes]
-    return [
-        f"order: {later} stands behind {earlier}"
-        for earlier, later in zip(places, places[1:], strict=False)
-        if later <= earlier
-    ]
+    return [f"order: {later} stands behind {earlier}" for earlier, later in pairwise(places) if later <= earlier]
 
 
 def _batches_found(history: History, finding: Finding, problems: list[str]) -> dict[int, Place]:

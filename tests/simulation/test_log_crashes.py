@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 import pytest
 
@@ -42,7 +43,7 @@ def test_the_workloads_come_to_twenty_thousand_schedules() -> None:
 
 
 @pytest.mark.parametrize("workload", list(WORKLOADS))
-def test_no_crash_loses_or_invents_a_change(workload: str, record_property: pytest.RecordProperty) -> None:
+def test_no_crash_loses_or_invents_a_change(workload: str, record_property: Callable[[str, object], None]) -> None:
     tally = explore(workload, seed=1)
     record_property("crash schedules", tally.schedules)
     assert not tally.failures, verdict(tally)
@@ -50,7 +51,7 @@ def test_no_crash_loses_or_invents_a_change(workload: str, record_property: pyte
 
 
 @pytest.mark.timeout(0)
-def test_a_campaign_of_random_workloads_finds_nothing(record_property: pytest.RecordProperty) -> None:
+def test_a_campaign_of_random_workloads_finds_nothing(record_property: Callable[[str, object], None]) -> None:
     done, seed = 0, 1
     while done < max(CAMPAIGN, 1):
         seed += 1

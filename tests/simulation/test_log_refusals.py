@@ -1,8 +1,9 @@
-"""Every call of the log to the file system is refused once: EIO, ENOSPC, short writes, and a disk that really is full."""
+"""Every call of the log to the file system is refused once: EIO, ENOSPC, short writes; and a disk that is full."""
 
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 
 import pytest
 
@@ -17,7 +18,7 @@ from tests.simulation.refusals import KINDS, count_calls, fill, refuse, refuse_a
     ids=[f"{errno.errorcode[code]}-{written}{'-done' * done}" for code, written, done in KINDS],
 )
 def test_every_refused_call_leaves_the_log_sound(
-    code: int, written_bytes: int, done: bool, small: bool, record_property: pytest.RecordProperty
+    code: int, written_bytes: int, done: bool, small: bool, record_property: Callable[[str, object], None]
 ) -> None:
     calls = count_calls(small=small)
     assert calls > 150
@@ -33,7 +34,7 @@ def test_every_refused_call_leaves_the_log_sound(
 
 @pytest.mark.parametrize("small", [True, False], ids=["small files", "one file"])
 def test_what_a_failed_sync_left_in_memory_is_not_taken_for_durable(
-    small: bool, record_property: pytest.RecordProperty
+    small: bool, record_property: Callable[[str, object], None]
 ) -> None:
     total, problems = 0, []
     for call in range(1, count_calls(small=small) + 1):

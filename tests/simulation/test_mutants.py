@@ -17,6 +17,7 @@ from penstock.log.active import ActiveSegment
 from penstock.log.recovery import _Tail
 from penstock.log.table_log import TableLog
 from penstock.sandbox.crash_files import CrashFile, CrashFiles, Fault
+from penstock.system import checksum
 from tests.simulation.refusals import KINDS, count_calls, refuse, refuse_and_kill
 from tests.simulation.schedules import explore
 
@@ -62,7 +63,7 @@ def _segments_without_directory_sync(patch: Patch) -> None:
 
 
 def _checksum_not_checked(patch: Patch) -> None:
-    real = block.crc32
+    real = checksum.crc32
 
     class Agreeable(int):
         def __ne__(self, other: object) -> bool:
@@ -193,7 +194,7 @@ def schedules_until_caught(workloads: Sequence[str]) -> tuple[int, str]:
 
 @pytest.mark.parametrize("name", list(CRASH_MUTANTS))
 def test_every_durability_mutant_is_caught_by_a_crash(
-    name: str, monkeypatch: Patch, record_property: pytest.RecordProperty
+    name: str, monkeypatch: Patch, record_property: Callable[[str, object], None]
 ) -> None:
     mutate, workloads = CRASH_MUTANTS[name]
     mutate(monkeypatch)
@@ -253,7 +254,9 @@ def refusals(fault: Fault) -> list[str]:
 
 
 @pytest.mark.parametrize("name", list(REFUSAL_MUTANTS))
-def test_every_durability_mutant_is_caught_by_a_refusal(name: str, record_property: pytest.RecordProperty) -> None:
+def test_every_durability_mutant_is_caught_by_a_refusal(
+    name: str, record_property: Callable[[str, object], None]
+) -> None:
     lived = 0
     for code, written_bytes, done in KINDS:
         for call in range(1, count_calls(small=True) + 1):

@@ -20,8 +20,8 @@ FUNCTION_LINES_MAX = 60
 BANNED_NAMES = {"util", "utils", "common", "helper", "helpers", "manager", "base", "misc"}
 # Written so that the patterns do not match themselves.
 BANNED_TEXT = {
-    "a package registry's host": r"pypi\.org|pythonhosted\.org|npmjs\.(org|com)|repo\d?\.maven|"
-    r"crates\.io|(proxy|sum)\.golang\.org|registry\.yarnpkg",
+    "a package registry's host": r"p[y]pi\.|p[y]thonhosted\.|n[p]mjs\.|repo\d?\.m[a]ven|"
+    r"c[r]ates\.io|([p]roxy|[s]um)\.golang\.|registry\.y[a]rnpkg",
     "a path of one machine": r"(?<![\w.])/(work|root|home/\w+|Users/\w+|opt/wheels)/",
     "a file beside the repository": r"\.\./shared\b",
     "the number of an issue": r"\b[Ii]ssue #?\d",
