@@ -16,7 +16,10 @@ from pathlib import Path
 import pytest
 
 from penstock.log.table_log import TableLog
-from tests.numbered import SCHEMA, batch, fill
+from penstock.serve.client import Client
+from penstock.serve.protocol import Hello
+from tests.listening import receive
+from tests.numbered import SCHEMA, TABLE, batch, fill
 
 PENSTOCK = (sys.executable, "-m", "penstock")
 PATIENCE_S = 60
@@ -181,6 +184,19 @@ def test_demo_on_a_terminal_shows_the_view_and_ends_on_interrupt(tmp_path: Path)
     assert b"Traceback" not in shown
     assert b"none is missing" in shown
     assert (home / "dc1-1" / "shop.orders").is_dir()
+
+
+def test_listen_pushes_changes_and_ends_on_sigterm(tmp_path: Path, log: str) -> None:
+    socket = str(tmp_path / "socket")
+    with running("listen", str(tmp_path), "--path", socket, "--json") as process:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline()) == {"listening": socket}
+        with Client(socket, Hello(TABLE, subscription="mailer")) as client:
+            found = receive(client, 30)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE_S) == 0
+    assert found == list(range(30))
+    assert not os.path.exists(socket)
 
 
 def _read_until(screen: int, *wanted: bytes | None) -> bytes:

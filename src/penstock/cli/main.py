@@ -14,6 +14,8 @@ import typer
 
 from penstock.cli import log, output
 from penstock.cli.demo import demo
+from penstock.cli.listen import listen
+from penstock.cli.sql import sql
 from penstock.cli.version import version
 from penstock.errors import PenstockError
 from penstock.telemetry import set_up_logging
@@ -29,6 +31,8 @@ app = typer.Typer(
 )
 app.add_typer(log.app, name="log")
 app.command("demo")(demo)
+app.command("sql")(sql)
+app.command("listen")(listen)
 app.command("version")(version)
 
 
