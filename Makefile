@@ -13,6 +13,7 @@ STAMP := $(VENV)/.installed
 # What goes into `make test`: all of tests/ unless TESTS says otherwise; WORKERS is the number of processes.
 TESTS ?= tests
 WORKERS ?= auto
+SCHEDULES ?= 1000000
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # The editable package has its kernels beside their source; nothing may be written into a read-only cache elsewhere.
@@ -20,7 +21,7 @@ export PYTHONUNBUFFERED := 1
 
 .PHONY: help
 help: ## List the targets
-	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 $(STAMP): requirements.lock pyproject.toml setup.py $(wildcard src/penstock/*/_*.py)
 	@scripts/check-python $(PYTHON)
@@ -63,6 +64,11 @@ bench: install ## Measure speed against the peers, in one run (Kafka's needs Jav
 .PHONY: fuzz
 fuzz: install ## Feed the decoders a million damaged inputs (also part of `make test`)
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --durations 10 tests/property/test_decoders_fuzzed.py
+
+.PHONY: crash-campaign
+crash-campaign: install ## Crash the log a million times; SCHEDULES=n sets how often
+	PENSTOCK_SCHEDULES=$(SCHEDULES) $(BIN)/python -m pytest --numprocesses $(WORKERS) --timeout 0 \
+		tests/simulation/test_log_crashes.py -k campaign
 
 .PHONY: docs
 docs: install ## Make the generated pages and build the documentation into site/
