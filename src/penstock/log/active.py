@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from penstock.log import block, segment
+from penstock.log import block, segment, watermark
 from penstock.log.index import NO_TIME, Entry, Index, Mark, Marks, domain_digest
 from penstock.log.names import DATA, INDEX, TRANSACTIONS, file_name
 from penstock.log.segment import Heading
@@ -21,9 +21,8 @@ from penstock.system.files import File, Files
 
 # The index is written (not synced) after this much data, so that a search has little to read beyond it.
 _FLUSH_BYTES = 64 << 10
-# How much space is set aside at a time.
-_RESERVE_BYTES_MIN = 256 << 10
-_RESERVE_BYTES_MAX = 32 << 20
+_FLUSH_ENTRIES = 8
+_FLUSH_BYTES_MAX = 1 << 20
 
 
 @dataclass(slots=True)
@@ -59,6 +58,8 @@ class ActiveSegment:
         self.heading = heading
         self.figures = figures
         self.end = end
+        # The watermark to publish after the last block, packed; empty until this segment has written one.
+        self.mark = b""
         self.path = f"{directory}/{file_name(heading.schema.table, heading.number, DATA)}"
         self._files = files
         self._directory = directory
@@ -105,29 +106,35 @@ class ActiveSegment:
 
         Nothing counts as written until this returns.
         """
-        count = sum(batch.count for batch in batches)
-        draft = block.build([batch.rows for batch in batches], count, epoch, settings.codec, self.heading.sync)
-        offset = self.end
-        if offset + draft.length > self._reserved:
-            self._reserve(offset, draft.length)
+        # All that can be is made ready before the sync: after it, caches are cold and each step costs far more.
+        figures, number, offset = self.figures, self.heading.number, self.end
+        count, when, parts = 0, figures.when_max, []
+        for batch in batches:
+            count += batch.count
+            parts.append(batch.rows)
+            if batch.when_max is not None and batch.when_max > when:
+                when = batch.when_max
+        draft = block.build(parts, count, epoch, settings.codec, self.heading.sync)
+        end, rows = offset + draft.length, figures.rows + count
+        last = Position(number, offset, count - 1)
+        entry = Entry(offset, draft.length, count, figures.rows, when, epoch, draft.crc)
+        mark = watermark.pack(epoch, number, end, last, rows)
+        if end > self._reserved:
+            self._reserve(offset, draft.length, settings)
         self._overhang = True
-        self._file.pwritev(draft.parts, offset)
+        self._file.pwritev(draft.parts, draft.length, offset)
         if sync:
             self._file.sync()
+            self._data_synced = end
         self._overhang = False
-        figures = self.figures
-        for batch in batches:
-            figures.note_time(batch.when_max)
-            self._note_transactions(batch)
-        entry = Entry(offset, draft.length, count, figures.rows, figures.when_max, epoch, draft.crc)
         self._pending.append(entry)
-        figures.rows += count
-        figures.last = Position(self.heading.number, offset, count - 1)
-        self.end = offset + draft.length
-        if self._risen and self.end - self._stretch >= _FLUSH_BYTES:
+        figures.rows, figures.last, figures.when_max = rows, last, when
+        self.end, self.mark = end, mark
+        for batch in batches:
+            if batch.transactions:
+                self._note_transactions(batch)
+        if self._risen and end - self._stretch >= _FLUSH_BYTES:
             self._end_stretch()
-        if sync:
-            self._data_synced = self.end
         return offset
 
     def restore(self) -> None:
@@ -141,8 +148,12 @@ class ActiveSegment:
         unsynced = self.end - self._index_synced
         if unsynced >= settings.index_bytes:
             self.finish()
-        elif self._data_synced == self.end and self.end - self._flushed >= _FLUSH_BYTES:
+        elif self._data_synced == self.end and self.end - self._flushed >= self._flush_bytes():
             self._flush()
+
+    def _flush_bytes(self) -> int:
+        """Few large blocks may wait longer for their entries than many small ones."""
+        return _FLUSH_BYTES if len(self._pending) >= _FLUSH_ENTRIES else _FLUSH_BYTES_MAX
 
     def finish(self) -> None:
         """Make data and index durable up to the end."""
@@ -168,13 +179,13 @@ class ActiveSegment:
         if self._marks is not None:
             self._marks.close()
 
-    def _reserve(self, offset: int, length: int) -> None:
-        """Set space aside ahead of the end, in proportion to what is there: a sync that finds its room is faster.
+    def _reserve(self, offset: int, length: int, settings: LogSettings) -> None:
+        """Set space aside ahead of the end: a sync that need not look for room is faster.
 
         Where that cannot be done, or there is no room, the write itself will tell.
         """
-        length += min(max(offset // 4, _RESERVE_BYTES_MIN), _RESERVE_BYTES_MAX)
-        self._ahead |= self._file.reserve(offset, length)
+        length += min(settings.reserve_bytes, max(0, settings.file_bytes_max - offset - length))
+        self._ahead |= settings.reserve_bytes > 0 and self._file.reserve(offset, length)
         self._reserved = offset + length
 
     def _note_transactions(self, batch: ChangeBatch) -> None:

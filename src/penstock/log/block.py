@@ -24,8 +24,6 @@ _HEAD_BYTES = 20
 _NO_SEAL = 0
 _SEALED = b"\x02"
 _CRC_BYTES = 4
-# More parts than this are joined: the kernel takes a limited number in one call.
-_PARTS_MAX = 16
 
 
 @dataclass(slots=True)
@@ -62,23 +60,26 @@ class Draft(NamedTuple):
 
 
 def build(rows: Sequence[bytes | memoryview], count: int, epoch: int, codec: Codec, sync: bytes) -> Draft:
-    """One block that holds the given rows. Without a codec nothing is copied."""
+    """One block that holds the given rows. Without a codec nothing is copied unless there are many parts."""
     last = memoryview(rows[-1])
     if last[-1] != _NO_SEAL:
         raise ValueError("rows must end without a seal")
-    seal = _SEALED + _long(epoch)
-    data: list[bytes | memoryview] = [*rows[:-1], last[:-1], seal]
-    crc = crc32(_long(count))
-    for part in data:
+    counted = _long(count)
+    crc = crc32(counted)
+    for part in rows[:-1]:
         crc = crc32(part, crc)
-    data.append(crc.to_bytes(_CRC_BYTES, "big"))
+    seal = _SEALED + _long(epoch)
+    crc = crc32(seal, crc32(last[:-1], crc))
+    seal += crc.to_bytes(_CRC_BYTES, "big")
+    if len(rows) == 1 and codec is Codec.NULL:
+        size = len(last) - 1 + len(seal)
+        head = counted + _long(size)
+        return Draft([head, last[:-1], seal + sync], len(head) + size + SYNC_BYTES, crc)
+    data = b"".join((*rows[:-1], last[:-1], seal))
     if codec is not Codec.NULL:
-        data = [container.compress(codec, b"".join(data))]
-    elif len(data) > _PARTS_MAX:
-        data = [b"".join(data)]
-    size = sum(map(len, data))
-    head = _long(count) + _long(size)
-    return Draft([head, *data, sync], len(head) + size + SYNC_BYTES, crc)
+        data = container.compress(codec, data)
+    head = counted + _long(len(data))
+    return Draft([head, data, sync], len(head) + len(data) + SYNC_BYTES, crc)
 
 
 def unseal(rows: bytes | memoryview, count: int) -> bytes:

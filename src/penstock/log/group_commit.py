@@ -23,6 +23,7 @@ Callback = Callable[["Ticket"], None]
 
 # What may be queued before `submit` itself waits.
 _PENDING_BYTES_MAX = 64 << 20
+_CUT_SHORT = LogFailed("the commit was cut short")
 
 
 class _Group:
@@ -92,6 +93,8 @@ class GroupCommit:
         self._moved = threading.Condition(self._mutex)
         self._groups: deque[_Group] = deque()
         self._open: _Group | None = None
+        # Stands in the queue for an append that has it to itself.
+        self._alone = _Group()
         self._pending_bytes = 0
         self._waiting = 0
         self._refusal: LogError | None = None
@@ -101,7 +104,13 @@ class GroupCommit:
     def append(self, batch: ChangeBatch) -> Position:
         """Commit the batch with whatever else is waiting, and wait for it."""
         with self._mutex:
-            group, ticket, leads = self._join(batch)
+            if not self._groups and self._refusal is None:
+                self._groups.append(self._alone)
+                group = self._alone
+            else:
+                group, ticket, leads = self._join(batch)
+        if group is self._alone:
+            return self._append_alone(batch)
         if leads:
             try:
                 group.turn.acquire()
@@ -111,6 +120,23 @@ class GroupCommit:
                 raise
             self._lead(group)
         return ticket.wait()
+
+    def _append_alone(self, batch: ChangeBatch) -> Position:
+        """Nobody else is here: no group, no gate. Whoever comes meanwhile forms a group behind this."""
+        try:
+            number, offset = self._write([batch])
+        except BaseException as error:
+            if not isinstance(error, PenstockError):
+                self.refuse(_CUT_SHORT)
+            with self._mutex:
+                self._pass_turn()
+            raise
+        with self._mutex:
+            if len(self._groups) == 1 and not self._waiting:
+                self._groups.clear()
+            else:
+                self._pass_turn()
+        return Position(number, offset, batch.count - 1)
 
     def submit(self, batch: ChangeBatch) -> Ticket:
         """Queue the batch. Waits only while too much is queued already."""
@@ -194,19 +220,23 @@ class GroupCommit:
         finally:
             if group.place is None and group.error is None:
                 # A fault of ours is on its way up. Nobody may wait for ever, and nothing more is acknowledged.
-                group.error = LogFailed("the commit was cut short")
-                self.refuse(LogFailed("the commit was cut short"))
+                group.error = _CUT_SHORT
+                self.refuse(_CUT_SHORT)
             self._finish(group)
+
+    def _pass_turn(self) -> None:
+        """Let the next group begin. The mutex is held."""
+        self._groups.popleft()
+        if self._groups:
+            self._groups[0].turn.release()
+        if self._waiting:
+            self._moved.notify_all()
 
     def _finish(self, group: _Group) -> None:
         with self._mutex:
-            self._groups.popleft()
-            if self._groups:
-                self._groups[0].turn.release()
             self._pending_bytes -= group.bytes
             callbacks, group.callbacks = group.callbacks or [], None
-            if self._waiting:
-                self._moved.notify_all()
+            self._pass_turn()
         group.gate.release()
         for callback, ticket in callbacks:
             callback(ticket)

@@ -68,7 +68,11 @@ class TableLog:
         self._entropy = entropy
         self._node = node
         self._data_centre = data_centre
-        self._commits = GroupCommit(self._write, self.settings.block_bytes_max)
+        # Attributes of settings cost more to look up than these, and every append needs them.
+        self._block_bytes_max = self.settings.block_bytes_max
+        self._file_bytes_max = self.settings.file_bytes_max
+        self._synced = self.settings.acknowledge is Acknowledge.SYNCED
+        self._commits = GroupCommit(self._write, self._block_bytes_max)
         self._closed = False
         self._accepted: TableSchema | None = None
         self._failure: LogError | None = None
@@ -246,13 +250,13 @@ class TableLog:
         return ActiveSegment.create(self._files, self.directory, heading, figures)
 
     def _check(self, batch: ChangeBatch) -> None:
-        if batch.count < 1 or len(batch.rows) > self.settings.block_bytes_max:
+        if batch.count < 1 or len(batch.rows) > self._block_bytes_max:
             raise InvalidValue(
                 f"a batch of {batch.count} changes and {len(batch.rows)} bytes; a block takes at least one change "
                 f"and at most {self.settings.block_bytes_max} bytes",
                 table=batch.schema.table,
             )
-        if batch.schema.table != self._identity.table:
+        if batch.schema is not self._accepted and batch.schema.table != self._identity.table:
             raise InvalidInput("a batch of another table", table=batch.schema.table, directory=self.directory)
 
     # Committing. Only one thread at a time is here: the leader of the group whose turn it is.
@@ -264,10 +268,10 @@ class TableLog:
         path = self._segment.path
         try:
             self._segment.restore()
-            self._prepare_segment(batches[0].schema)
-            path = self._segment.path
-            synced = self.settings.acknowledge is Acknowledge.SYNCED
-            offset = self._segment.write(batches, self._epoch, self.settings, sync=synced)
+            if batches[0].schema is not self._accepted or self._segment.end >= self._file_bytes_max:
+                self._prepare_segment(batches[0].schema)
+                path = self._segment.path
+            offset = self._segment.write(batches, self._epoch, self.settings, sync=self._synced)
         except OSError as error:
             raise self._refuse(error, path) from error
         self._check_fence()
@@ -283,19 +287,14 @@ class TableLog:
 
     def _prepare_segment(self, schema: TableSchema) -> None:
         """Begin the next file when the schema changed or the current one is full."""
-        current = self._segment
-        full = current.end >= self.settings.file_bytes_max
-        if schema is not self._accepted:
-            known = current.heading.schema
-            if schema.fingerprint != known.fingerprint:
-                self._turn(replace(schema, version=max(schema.version, known.version + 1)))
-            elif schema.version > known.version:
-                self._turn(schema)
-            elif full:
-                self._turn(known)
-            self._accepted = schema
-        elif full:
-            self._turn(current.heading.schema)
+        known = self._segment.heading.schema
+        if schema.fingerprint != known.fingerprint:
+            self._turn(replace(schema, version=max(schema.version, known.version + 1)))
+        elif schema.version > known.version:
+            self._turn(schema)
+        elif self._segment.end >= self.settings.file_bytes_max:
+            self._turn(known)
+        self._accepted = schema
 
     def _turn(self, schema: TableSchema) -> None:
         """Close the current file for good and begin the next. An empty one is made anew under its number."""
@@ -340,9 +339,11 @@ class TableLog:
             raise fenced
 
     def _publish(self) -> None:
+        """Tell readers how far the log is durable."""
         segment = self._segment
-        mark = Watermark(self._epoch, segment.heading.number, segment.end, segment.figures.last, segment.figures.rows)
-        self._published = mark.pack()
+        self._published = segment.mark or watermark.pack(
+            self._epoch, segment.heading.number, segment.end, segment.figures.last, segment.figures.rows
+        )
         self._watermark_file.pwrite(self._published, 0)
 
     def _fail(self, failure: LogError) -> None:

@@ -15,10 +15,10 @@ from penstock.system.checksum import crc32
 from penstock.system.files import File
 
 NAME = "watermark"
-# magic, epoch, file, end of the durable bytes, offset and ordinal of the last change, changes in all, checksum
-_LAYOUT = struct.Struct("<8sQQQQQQQI")
+# magic, epoch, file, end of the durable bytes, position of the last change, changes in all; then the checksum
+_HEAD = struct.Struct("<8sQQQQQQQ")
 _MAGIC = b"PSTKWMK\x01"
-SIZE = _LAYOUT.size
+SIZE = _HEAD.size + 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,17 +34,20 @@ class Watermark:
     rows: int = 0
 
     def pack(self) -> bytes:
-        head = _LAYOUT.pack(
-            _MAGIC, self.epoch, self.file, self.end, self.last.file, self.last.offset, self.last.ordinal, self.rows, 0
-        )[:-4]
-        return head + crc32(head).to_bytes(4, "little")
+        return pack(self.epoch, self.file, self.end, self.last, self.rows)
+
+
+def pack(epoch: int, file: int, end: int, last: Position, rows: int) -> bytes:
+    """The bytes of a watermark."""
+    head = _HEAD.pack(_MAGIC, epoch, file, end, *last, rows)
+    return head + crc32(head).to_bytes(4, "little")
 
 
 def unpack(data: bytes) -> Watermark | None:
     """The watermark in `data`, or None when it is torn or no watermark."""
     if len(data) != SIZE or crc32(data[:-4]) != int.from_bytes(data[-4:], "little"):
         return None
-    magic, epoch, file, end, last_file, last_offset, last_ordinal, rows, _ = _LAYOUT.unpack(data)
+    magic, epoch, file, end, last_file, last_offset, last_ordinal, rows = _HEAD.unpack(data[:-4])
     if magic != _MAGIC:
         return None
     return Watermark(epoch, file, end, Position(last_file, last_offset, last_ordinal), rows)

@@ -223,8 +223,10 @@ class CrashFile:
             if code:
                 raise _error(code, self._path)
 
-    def pwritev(self, parts: Sequence[bytes | memoryview], offset: int) -> None:
-        self.pwrite(b"".join(parts), offset)
+    def pwritev(self, parts: Sequence[bytes | memoryview], size: int, offset: int) -> None:
+        data = b"".join(parts)
+        assert len(data) == size, "the parts have the size that was said"
+        self.pwrite(data, offset)
 
     def truncate(self, size: int) -> None:
         disk = self._files.disk

@@ -26,8 +26,8 @@ class File(Protocol):
         """Write all of `data`, or raise; after an error any part of it may have been written."""
         ...
 
-    def pwritev(self, parts: Sequence[bytes | memoryview], offset: int) -> None:
-        """`pwrite` of the parts one after another, without joining them first."""
+    def pwritev(self, parts: Sequence[bytes | memoryview], size: int, offset: int) -> None:
+        """`pwrite` of the parts one after another, `size` bytes together, without joining them first."""
         ...
 
     def truncate(self, size: int) -> None: ...
@@ -120,9 +120,9 @@ class OsFile:
         while done < len(data):
             done += os.pwrite(self._fd, memoryview(data)[done:], offset + done)
 
-    def pwritev(self, parts: Sequence[bytes | memoryview], offset: int) -> None:
+    def pwritev(self, parts: Sequence[bytes | memoryview], size: int, offset: int) -> None:
         done = os.pwritev(self._fd, parts, offset)
-        if done < sum(map(len, parts)):
+        if done < size:
             self.pwrite(memoryview(b"".join(parts))[done:], offset + done)
 
     def truncate(self, size: int) -> None:

@@ -48,7 +48,7 @@ def test_crash_files_are_files() -> None:
     files: Files = CrashFiles()
     files.make_directory("/x/y")
     file: File = files.open("/x/y/f", write=True, create=True)
-    file.pwritev([memoryview(b"a"), b"bc"], 2)
+    file.pwritev([memoryview(b"a"), b"bc"], 3, 2)
     assert file.pread(10, 0) == b"\0\0abc"
     assert file.size() == 5
     file.truncate(3)
