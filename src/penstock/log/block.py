@@ -61,21 +61,21 @@ class Draft(NamedTuple):
 
 def build(rows: Sequence[bytes | memoryview], count: int, epoch: int, codec: Codec, sync: bytes) -> Draft:
     """One block that holds the given rows. Without a codec nothing is copied unless there are many parts."""
-    last = memoryview(rows[-1])
-    if last[-1] != _NO_SEAL:
+    if rows[-1][-1] != _NO_SEAL:
         raise ValueError("rows must end without a seal")
+    last = memoryview(rows[-1])[:-1]
     counted = _long(count)
     crc = crc32(counted)
     for part in rows[:-1]:
         crc = crc32(part, crc)
     seal = _SEALED + _long(epoch)
-    crc = crc32(seal, crc32(last[:-1], crc))
+    crc = crc32(seal, crc32(last, crc))
     seal += crc.to_bytes(_CRC_BYTES, "big")
     if len(rows) == 1 and codec is Codec.NULL:
-        size = len(last) - 1 + len(seal)
+        size = len(last) + len(seal)
         head = counted + _long(size)
-        return Draft([head, last[:-1], seal + sync], len(head) + size + SYNC_BYTES, crc)
-    data = b"".join((*rows[:-1], last[:-1], seal))
+        return Draft([head, last, seal + sync], len(head) + size + SYNC_BYTES, crc)
+    data = b"".join((*rows[:-1], last, seal))
     if codec is not Codec.NULL:
         data = container.compress(codec, data)
     head = counted + _long(len(data))

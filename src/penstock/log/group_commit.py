@@ -108,9 +108,21 @@ class GroupCommit:
                 self._groups.append(self._alone)
                 group = self._alone
             else:
-                group, ticket, leads = self._join(batch)
+                group, leads = self._join(batch)
+                ticket = Ticket(group, group.rows - 1, self._mutex)
         if group is self._alone:
-            return self._append_alone(batch)
+            # Nobody else is here: no group, no gate. Whoever comes meanwhile forms a group behind this.
+            try:
+                number, offset = self._write([batch])
+            except BaseException as error:
+                self._leave_alone(error)
+                raise
+            with self._mutex:
+                if len(self._groups) == 1 and not self._waiting:
+                    self._groups.clear()
+                else:
+                    self._pass_turn()
+            return Position(number, offset, batch.count - 1)
         if leads:
             try:
                 group.turn.acquire()
@@ -121,34 +133,32 @@ class GroupCommit:
             self._lead(group)
         return ticket.wait()
 
-    def _append_alone(self, batch: ChangeBatch) -> Position:
-        """Nobody else is here: no group, no gate. Whoever comes meanwhile forms a group behind this."""
-        try:
-            number, offset = self._write([batch])
-        except BaseException as error:
-            if not isinstance(error, PenstockError):
-                self.refuse(_CUT_SHORT)
-            with self._mutex:
-                self._pass_turn()
-            raise
+    def _leave_alone(self, error: BaseException) -> None:
+        """A lone append failed: let the others go on, unless the fault was ours."""
+        if not isinstance(error, PenstockError):
+            self.refuse(_CUT_SHORT)
         with self._mutex:
-            if len(self._groups) == 1 and not self._waiting:
-                self._groups.clear()
-            else:
-                self._pass_turn()
-        return Position(number, offset, batch.count - 1)
+            self._pass_turn()
 
-    def submit(self, batch: ChangeBatch) -> Ticket:
-        """Queue the batch. Waits only while too much is queued already."""
+    def submit(self, batch: ChangeBatch, done: Callback | None = None) -> Ticket:
+        """Queue the batch, and call `done` when it has its outcome. Waits only while too much is queued already."""
         with self._mutex:
-            self._waiting += 1
-            while self._pending_bytes > _PENDING_BYTES_MAX and self._refusal is None:
-                self._moved.wait()
-            self._waiting -= 1
-            group, ticket, leads = self._join(batch)
+            if self._pending_bytes > _PENDING_BYTES_MAX:
+                self._wait_for_room()
+            group, leads = self._join(batch)
+            ticket = Ticket(group, group.rows - 1, self._mutex)
+            if done is not None and group.callbacks is not None:
+                group.callbacks.append((done, ticket))
             if leads:
                 self._lead_in_background(group)
         return ticket
+
+    def _wait_for_room(self) -> None:
+        """Wait until less is queued. The mutex is held, but not while waiting."""
+        self._waiting += 1
+        while self._pending_bytes > _PENDING_BYTES_MAX and self._refusal is None:
+            self._moved.wait()
+        self._waiting -= 1
 
     def refuse(self, reason: LogError) -> None:
         """Take nothing new from now on."""
@@ -168,8 +178,8 @@ class GroupCommit:
             background.put(None)
             self._thread.join()
 
-    def _join(self, batch: ChangeBatch) -> tuple[_Group, Ticket, bool]:
-        """Put the batch into the open group, or open a new one. The mutex is held."""
+    def _join(self, batch: ChangeBatch) -> tuple[_Group, bool]:
+        """Put the batch into the open group, or open a new one and lead it. The mutex is held."""
         if self._refusal is not None:
             raise type(self._refusal)(self._refusal.message, **self._refusal.place)
         group = self._open
@@ -179,11 +189,12 @@ class GroupCommit:
             self._groups.append(group)
             if len(self._groups) == 1:
                 group.turn.release()
+        size = len(batch.rows)
         group.batches.append(batch)
-        group.bytes += len(batch.rows)
+        group.bytes += size
         group.rows += batch.count
-        self._pending_bytes += len(batch.rows)
-        return group, Ticket(group, group.rows - 1, self._mutex), leads
+        self._pending_bytes += size
+        return group, leads
 
     def _fits(self, group: _Group, batch: ChangeBatch) -> bool:
         schema = group.batches[0].schema

@@ -118,10 +118,13 @@ class TableLog:
         self._check(batch)
         return self._commits.append(batch)
 
-    def submit(self, batch: ChangeBatch) -> Ticket:
-        """Append without waiting; the ticket tells when it is durable. Waits only when too much is queued."""
+    def submit(self, batch: ChangeBatch, done: Callable[[Ticket], None] | None = None) -> Ticket:
+        """Append without waiting; the ticket tells when it is durable. Waits only when too much is queued.
+
+        `done` is called with the ticket from the committing thread, once the outcome is known; it must not block.
+        """
         self._check(batch)
-        return self._commits.submit(batch)
+        return self._commits.submit(batch, done)
 
     def close(self) -> None:
         """Wait for what is queued, sync the index, and let the next writer in."""

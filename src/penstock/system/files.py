@@ -69,6 +69,8 @@ class Files(Protocol):
     def sync_directory(self, path: str) -> None: ...
 
 
+# Fewer bytes than this are copied faster than the kernel takes them in parts.
+_JOIN_BYTES_MAX = 16 << 10
 # From linux/falloc.h; the standard library has no fallocate that keeps the length.
 _KEEP_SIZE = 1
 _fallocate = None
@@ -116,11 +118,14 @@ class OsFile:
         return b"".join(parts)
 
     def pwrite(self, data: bytes | memoryview, offset: int) -> None:
-        done = os.pwrite(self._fd, data, offset)
-        while done < len(data):
+        done, size = os.pwrite(self._fd, data, offset), len(data)
+        while done < size:
             done += os.pwrite(self._fd, memoryview(data)[done:], offset + done)
 
     def pwritev(self, parts: Sequence[bytes | memoryview], size: int, offset: int) -> None:
+        if size <= _JOIN_BYTES_MAX:
+            self.pwrite(b"".join(parts), offset)
+            return
         done = os.pwritev(self._fd, parts, offset)
         if done < size:
             self.pwrite(memoryview(b"".join(parts))[done:], offset + done)
