@@ -167,6 +167,7 @@ class TableLog:
             files.sync_directory(directory)
             numbers = self._survey(schema)
             seen = watermark.read(self._watermark_file)
+            self._take_over(seen)
             recovered = None
             if numbers:
                 self._check_missing(numbers, seen)
@@ -178,6 +179,16 @@ class TableLog:
                 file.close()
             self._lock.release()
             raise
+
+    def _take_over(self, seen: Watermark | None) -> None:
+        """Fence whoever wrote before, and only then look at the files.
+
+        A writer that lost its lock looks at the epoch between its sync and its acknowledgement. If it finds the old
+        one, its block was durable before we began to read, so we take it over; if the new one, it acknowledges nothing.
+        """
+        self._epoch = max(self._lock.last.epoch, seen.epoch if seen else 0) + 1
+        if seen is not None:
+            self._watermark_file.pwrite(replace(seen, epoch=self._epoch).pack(), 0)
 
     def _survey(self, schema: TableSchema) -> list[int]:
         """The numbers of the files that are there, after the identity was checked and leftovers removed."""
@@ -207,9 +218,10 @@ class TableLog:
             self.damage += (CorruptLog(message, directory=self.directory, table=self._identity.table),)
 
     def _begin(self, schema: TableSchema, seen: Watermark | None, recovered: Recovered | None) -> None:
-        """Take a new epoch and go on in the last file, or begin the next one."""
-        epochs = [self._lock.last.epoch, seen.epoch if seen else 0, recovered.epoch if recovered else 0]
-        self._epoch = max(epochs) + 1
+        """Go on in the last file, or begin the next one."""
+        if recovered is not None:
+            # Lock and watermark may both have been torn.
+            self._epoch = max(self._epoch, recovered.epoch + 1)
         self._lock.note(Closing(self._epoch))
         if recovered is None:
             self._segment = self._create(1, schema, 0, Figures())
