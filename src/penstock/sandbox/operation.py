@@ -8,6 +8,7 @@ too few answers is one later, by failure or by timeout, and then the write may s
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -51,7 +52,7 @@ class Group:
     acknowledged_by: list[str] = field(default_factory=list)
 
 
-class Operation:
+class Operation(ABC):
     """A request and its answer. `done` becomes true once; then `error` says what went wrong, if anything did."""
 
     def __init__(self, context: Context, coordinator: Node, number: int) -> None:
@@ -82,8 +83,9 @@ class Operation:
         for callback in self._callbacks:
             callback(self)
 
+    @abstractmethod
     def _record(self) -> None:
-        raise NotImplementedError
+        """Write the outcome into the history."""
 
     def _unavailable(self, message: str, wanted: int, got: int) -> Unavailable:
         return Unavailable(message, required=wanted, acknowledged=got, coordinator=self.coordinator.name)
