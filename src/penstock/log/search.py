@@ -46,7 +46,8 @@ def by_time(reader: LogReader, files: Files, when_us: int) -> Position:
     """The position after which the first change at or after `when_us` comes; the log's end when there is none yet."""
     number = _file_before(reader, lambda heading: heading.when_max >= when_us)
     if number is None:
-        return reader.end()
+        # Every change that is left comes later than that.
+        return reader.first()
     start, before = _indexed(reader, files, number, when_us)
     for batch in _stretch(reader, number, start):
         ordinal = _ordinal_at(batch, when_us)

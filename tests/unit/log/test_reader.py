@@ -117,6 +117,9 @@ def test_removed_files_are_told_from_missing_ones(tmp_path: Path) -> None:
     left = sample.numbers(reader.read())
     assert left == list(range(20 - len(left), 20))
     assert sample.numbers(reader.read(reader.first())) == left
+    # What is older than all that is left begins where that begins, not at the end.
+    for when in (0, 1_000_000, 1_000_000 + left[0]):
+        assert sample.numbers(reader.read(reader.seek_time(when))) == left
 
 
 def test_a_file_of_another_log_is_noticed(tmp_path: Path) -> None:
