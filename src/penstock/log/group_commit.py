@@ -143,7 +143,8 @@ class GroupCommit:
     def submit(self, batch: ChangeBatch, done: Callback | None = None) -> Ticket:
         """Queue the batch, and call `done` when it has its outcome. Waits only while too much is queued already."""
         with self._mutex:
-            if self._pending_bytes > _PENDING_BYTES_MAX:
+            # Not in a callback of the committing thread: it would wait for itself.
+            if self._pending_bytes > _PENDING_BYTES_MAX and threading.current_thread() is not self._thread:
                 self._wait_for_room()
             group, leads = self._join(batch)
             ticket = Ticket(group, group.rows - 1, self._mutex)

@@ -19,7 +19,7 @@ from penstock.errors import (
     UnsupportedFormat,
     WriterFenced,
 )
-from penstock.log import watermark
+from penstock.log import group_commit, watermark
 from penstock.log.reader import LogReader
 from penstock.log.table_log import TableLog
 from penstock.model.position import START, Position
@@ -127,6 +127,22 @@ def test_submitted_and_appended_batches_keep_their_order(tmp_path: Path) -> None
             log.append(sample.batch(number + 1))
         assert [ticket.wait(10) for ticket in tickets] == sorted(done)
     assert sample.stored(directory) == list(range(100))
+
+
+def test_a_callback_may_submit_however_much_is_queued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_commit, "_PENDING_BYTES_MAX", 0)
+    directory = str(tmp_path / "log")
+    complete = threading.Event()
+
+    with TableLog.open(directory, sample.SCHEMA) as log:
+
+        def twice(ticket: group_commit.Ticket) -> None:
+            log.submit(sample.batch(1))
+            log.submit(sample.batch(2), lambda _: complete.set())
+
+        log.submit(sample.batch(0), twice)
+        assert complete.wait(30)
+    assert sample.stored(directory) == [0, 1, 2]
 
 
 def test_acknowledged_after_the_write_survives_a_reopen(tmp_path: Path) -> None:
