@@ -22,7 +22,6 @@
     │   ├── PositionBehind      a commit that would take a checkpoint back
     │   ├── SubscriptionLocked  another process uses the subscription
     │   └── ChangesLost         retention removed what this subscription had not read
-    ├── FilterError             a user function raised
     ├── Unavailable             too few replicas acknowledged
     └── AccessDenied            a client without the right token
 
@@ -164,12 +163,6 @@ class SubscriptionLocked(LogError):
 class ChangesLost(LogError):
     hint = (
         "Retention caps removed changes before this subscription read them: copy the table again, then accept the loss."
-    )
-
-
-class FilterError(PenstockError):
-    hint = (
-        "The user function raised; the change was parked, not dropped. Fix the function and replay the parked changes."
     )
 
 

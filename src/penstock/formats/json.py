@@ -35,14 +35,15 @@ from penstock.model.types import Duration, Kind, NdArray, Type, Unit
 
 Json = Any
 
-_UNITS_PER_S = {Unit.S: 1, Unit.MS: 1_000, Unit.US: 1_000_000, Unit.NS: 1_000_000_000}
+# How values are written, for whoever writes them and whoever reads them back.
+UNITS_PER_S = {Unit.S: 1, Unit.MS: 1_000, Unit.US: 1_000_000, Unit.NS: 1_000_000_000}
 _DIGITS = {Unit.S: 0, Unit.MS: 3, Unit.US: 6, Unit.NS: 9}
-_EPOCH = datetime.date(1970, 1, 1).toordinal()
-_DAY_S = 86_400
+EPOCH = datetime.date(1970, 1, 1).toordinal()
+DAY_S = 86_400
 # Python refuses to print longer integers as a guard against quadratic time; Decimal prints them in good time.
 _INTEGER_DIGITS_MAX = 4_000
 _INTEGER_MAX = 10**_INTEGER_DIGITS_MAX
-_INTERVAL_PARTS = (
+INTERVAL_PARTS = (
     ("h", 3_600_000_000_000),
     ("m", 60_000_000_000),
     ("s", 1_000_000_000),
@@ -218,7 +219,7 @@ def _infinity(value: float) -> str:
 
 
 def _date(days: int) -> Json:
-    ordinal = days + _EPOCH
+    ordinal = days + EPOCH
     if 1 <= ordinal <= datetime.date.max.toordinal():
         return datetime.date.fromordinal(ordinal).isoformat()
     return days
@@ -226,17 +227,17 @@ def _date(days: int) -> Json:
 
 def _clock(units: int, unit: Unit) -> str:
     """A time within a day."""
-    seconds, part = divmod(units, _UNITS_PER_S[unit])
+    seconds, part = divmod(units, UNITS_PER_S[unit])
     text = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
     return f"{text}.{part:0{_DIGITS[unit]}d}" if _DIGITS[unit] else text
 
 
 def _time(units: int, unit: Unit) -> Json:
-    return _clock(units, unit) if 0 <= units < _DAY_S * _UNITS_PER_S[unit] else units
+    return _clock(units, unit) if 0 <= units < DAY_S * UNITS_PER_S[unit] else units
 
 
 def _timestamp(units: int, unit: Unit, zone: str) -> Json:
-    days, rest = divmod(units, _DAY_S * _UNITS_PER_S[unit])
+    days, rest = divmod(units, DAY_S * UNITS_PER_S[unit])
     date = _date(days)
     return f"{date} {_clock(rest, unit)}{zone}" if isinstance(date, str) else units
 
@@ -247,9 +248,9 @@ def _duration(value: Duration, unit: Unit) -> Json:
     if any(part < 0 for part in parts) and any(part > 0 for part in parts):
         return {"months": value.months, "days": value.days, "rest": value.rest, "unit": unit.value}
     years, months = divmod(abs(value.months), 12)
-    rest = abs(value.rest) * (_UNITS_PER_S[Unit.NS] // _UNITS_PER_S[unit])
+    rest = abs(value.rest) * (UNITS_PER_S[Unit.NS] // UNITS_PER_S[unit])
     pieces = [(years, "y"), (months, "mo"), (abs(value.days), "d")]
-    for name, size in _INTERVAL_PARTS:
+    for name, size in INTERVAL_PARTS:
         count, rest = divmod(rest, size)
         pieces.append((count, name))
     pieces.append((rest, "ns"))

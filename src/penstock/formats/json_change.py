@@ -15,6 +15,7 @@ from decimal import Decimal
 from typing import Any
 
 from penstock.errors import InvalidValue
+from penstock.formats.json import DAY_S, EPOCH, INTERVAL_PARTS, UNITS_PER_S
 from penstock.model.change import (
     NO_ORIGIN,
     Bound,
@@ -38,15 +39,13 @@ from penstock.model.types import Duration, Kind, NdArray, TimeTz, Type, Unit
 
 Json = Any
 
-_EPOCH = datetime.date(1970, 1, 1).toordinal()
-_UNITS_PER_S = {Unit.S: 1, Unit.MS: 1_000, Unit.US: 1_000_000, Unit.NS: 1_000_000_000}
 _CLOCK = re.compile(r"(\d\d):(\d\d):(\d\d)(?:\.(\d+))?", re.ASCII)
 _DURATION = re.compile(
     r"(-)?(?:(\d+)y)?(?:(\d+)mo)?(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?(?:(\d+)ms)?(?:(\d+)us)?(?:(\d+)ns)?",
     re.ASCII,
 )
-# How many nanoseconds the parts of a duration after its days have.
-_PART_NS = (3_600_000_000_000, 60_000_000_000, 1_000_000_000, 1_000_000, 1_000, 1)
+# How many nanoseconds each part of a duration after its days has.
+_PART_NS = (*(size for _, size in INTERVAL_PARTS), 1)
 _INTEGERS = {
     Kind.INT8, Kind.INT16, Kind.INT32, Kind.INT64, Kind.UINT8, Kind.UINT16, Kind.UINT32, Kind.UINT64,
     Kind.COUNTER, Kind.VARINT,
@@ -197,11 +196,11 @@ def _moment(type_: Type, value: Json) -> Any:
     if kind is Kind.TIME:
         return _clock(value, unit)
     date, clock = _text(value).removesuffix("Z").split(" ")
-    return _days(date) * 86_400 * _UNITS_PER_S[unit] + _clock(clock, unit)
+    return _days(date) * DAY_S * UNITS_PER_S[unit] + _clock(clock, unit)
 
 
 def _days(text: str) -> int:
-    return datetime.date.fromisoformat(text).toordinal() - _EPOCH
+    return datetime.date.fromisoformat(text).toordinal() - EPOCH
 
 
 def _clock(text: str, unit: Unit) -> int:
@@ -209,7 +208,7 @@ def _clock(text: str, unit: Unit) -> int:
     if match is None:
         raise ValueError("a time of day was expected")
     hours, minutes, seconds = (int(part) for part in match.groups()[:3])
-    return (hours * 3600 + minutes * 60 + seconds) * _UNITS_PER_S[unit] + int(match.group(4) or 0)
+    return (hours * 3600 + minutes * 60 + seconds) * UNITS_PER_S[unit] + int(match.group(4) or 0)
 
 
 def _duration(value: Json, unit: Unit) -> Duration:
@@ -221,9 +220,7 @@ def _duration(value: Json, unit: Unit) -> Duration:
     sign = -1 if match.group(1) else 1
     years, months, days, *parts = (int(part or 0) for part in match.groups()[1:])
     rest = sum(part * size for part, size in zip(parts, _PART_NS, strict=True))
-    return Duration(
-        sign * (12 * years + months), sign * days, sign * rest * _UNITS_PER_S[unit] // _UNITS_PER_S[Unit.NS]
-    )
+    return Duration(sign * (12 * years + months), sign * days, sign * rest * UNITS_PER_S[unit] // UNITS_PER_S[Unit.NS])
 
 
 def _composite(type_: Type, value: Json) -> Any:

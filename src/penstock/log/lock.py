@@ -73,6 +73,18 @@ class WriterLock:
         self._file.close()
 
 
+def try_lock(files: Files, path: str, doing: str) -> File | None:
+    """The lock file at `path`, locked until it is closed; None when another process has it."""
+    try:
+        file = files.open(path, write=True, create=True)
+        if file.lock():
+            return file
+        file.close()
+    except OSError as error:
+        raise refused(error, doing, path) from error
+    return None
+
+
 def _parse(data: bytes) -> dict[str, int]:
     """What a sound lock file says, or nothing: a torn one only means that the log was not closed in good order."""
     crc, _, text = data.decode("ascii", "replace").strip().partition(" ")

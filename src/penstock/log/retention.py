@@ -20,12 +20,13 @@ import structlog
 from penstock.errors import ChangesLost, LogLocked, PenstockError
 from penstock.log import checkpoint, names
 from penstock.log.checkpoint import Checkpoint
+from penstock.log.lock import try_lock
 from penstock.log.reader import LogReader
 from penstock.log.refusal import refused
 from penstock.model.position import Position
 from penstock.settings import RetentionSettings
 from penstock.system.clock import Clock, SystemClock
-from penstock.system.files import File, Files, OsFiles
+from penstock.system.files import Files, OsFiles
 
 log = structlog.get_logger()
 
@@ -91,7 +92,7 @@ def apply(
     LogLocked when another run is at work. Errors of the file system are raised; files deleted until then stay deleted.
     """
     files, clock = files or OsFiles(), clock or SystemClock()
-    lock = _try_lock(files, directory)
+    lock = try_lock(files, f"{directory}/{LOCK}", "locking")
     if lock is None:
         raise LogLocked("another retention run is at work", directory=directory)
     try:
@@ -250,7 +251,7 @@ def paused(files: Files, directory: str, clock: Clock) -> Iterator[None]:
     """Hold retention back, after a run that is at work: a new subscription must not start in its middle."""
     deadline = clock.monotonic() + _WAIT_S
     while True:
-        lock = _try_lock(files, directory)
+        lock = try_lock(files, f"{directory}/{LOCK}", "locking")
         if lock is not None:
             break
         if clock.monotonic() >= deadline:
@@ -260,15 +261,3 @@ def paused(files: Files, directory: str, clock: Clock) -> Iterator[None]:
         yield
     finally:
         lock.close()
-
-
-def _try_lock(files: Files, directory: str) -> File | None:
-    path = f"{directory}/{LOCK}"
-    try:
-        file = files.open(path, write=True, create=True)
-        if file.lock():
-            return file
-        file.close()
-    except OSError as error:
-        raise refused(error, "locking", path) from error
-    return None

@@ -25,6 +25,7 @@ from penstock.errors import (
 from penstock.log import names, retention, watermark
 from penstock.log.checkpoint import Checkpoint, CheckpointFile, is_in_log
 from penstock.log.follow import Follower, Tail
+from penstock.log.lock import try_lock
 from penstock.log.reader import LogReader
 from penstock.log.refusal import refused
 from penstock.log.retention import Loss
@@ -325,11 +326,7 @@ def _changes_lost(loss: Loss) -> ChangesLost:
 
 def _take_lease(files: Files, directory: str, name: str) -> File:
     path = f"{directory}/{names.checkpoint_name(name)}.lock"
-    try:
-        file = files.open(path, write=True, create=True)
-        if file.lock():
-            return file
-        file.close()
-    except OSError as error:
-        raise refused(error, "taking the subscription's lease", path) from error
-    raise SubscriptionLocked("another process uses this subscription", subscription=name, file=path)
+    lease = try_lock(files, path, "taking the subscription's lease")
+    if lease is None:
+        raise SubscriptionLocked("another process uses this subscription", subscription=name, file=path)
+    return lease
