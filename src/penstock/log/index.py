@@ -99,6 +99,10 @@ class Index:
         """Entry number `at`, or None when it is not sound."""
         return self._unpack(self._file.pread(ENTRY_BYTES, (at + 1) * ENTRY_BYTES))
 
+    def last(self) -> Entry | None:
+        """The last entry of the sound run from the start; None when there is none."""
+        return self.read(self.sound_count(0) - 1)
+
     def read_many(self, at: int, count: int) -> list[Entry | None]:
         data = self._file.pread(count * ENTRY_BYTES, (at + 1) * ENTRY_BYTES)
         return [self._unpack(data[i : i + ENTRY_BYTES]) for i in range(0, len(data), ENTRY_BYTES)]

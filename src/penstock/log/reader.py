@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -133,9 +134,8 @@ class LogReader:
     def _vouched(self) -> Watermark:
         for number in reversed(self.numbers()):
             heading = self._read_heading(number)
-            with search.opened(self._files, self.path(number, INDEX)) as file:
-                index = Index(file, number, heading.sync) if file is not None else None
-                last = index.read(index.sound_count(0) - 1) if index is not None and index.is_sound() else None
+            with self.index(heading) as index:
+                last = index.last() if index is not None else None
             if last is not None:
                 position = Position(number, last.offset, last.count - 1)
                 return Watermark(last.epoch, number, last.end, position, last.rows_before + last.count)
@@ -163,6 +163,30 @@ class LogReader:
         if found.log != self.log_id or found.number != number:
             raise CorruptLog("the file belongs to another log or has another number", file=self.path(number))
         return found
+
+    @contextmanager
+    def index(self, heading: Heading) -> Iterator[Index | None]:
+        """A file's index; None when it is missing or belongs to another file, and the data must be read instead."""
+        path = self.path(heading.number, INDEX)
+        with self.side_file(path) as file:
+            index = Index(file, heading.number, heading.sync) if file is not None else None
+            if index is None or not index.is_sound():
+                log.warning("index missing" if index is None else "index damaged", file=path)
+                index = None
+            yield index
+
+    @contextmanager
+    def side_file(self, path: str) -> Iterator[File | None]:
+        """A file that stands beside the data, open for reading; None when it cannot be had: the data can do without."""
+        try:
+            file = self._files.open(path)
+        except OSError:
+            yield None
+            return
+        try:
+            yield file
+        finally:
+            file.close()
 
     def file_end(self, number: int, mark: Watermark, numbers: list[int]) -> int:
         """Where the readable part of a file ends: the next file's header or the watermark says it."""
@@ -287,11 +311,11 @@ class LogReader:
 
     def seek_time(self, when_us: int) -> Position:
         """The position to read after, so that the first change at or after `when_us` is read next."""
-        return search.by_time(self, self._files, when_us)
+        return search.by_time(self, when_us)
 
     def seek_transaction(self, domain: str, sequence: int) -> Position | None:
         """The position to read after, so that the transaction's first change is read next; None: not in the log."""
-        return search.by_transaction(self, self._files, domain, sequence)
+        return search.by_transaction(self, domain, sequence)
 
     def blocks(self, number: int, start: int, limit: int) -> Iterator[ChangeBatch]:
         """The blocks of one stretch of a file, for searches."""

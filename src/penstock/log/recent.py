@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from penstock.log.index import Entry, Index
-from penstock.log.names import INDEX
+from penstock.log.index import Entry
 from penstock.log.reader import LogReader
 from penstock.log.watermark import Watermark
 from penstock.model.position import START, Position
-from penstock.system.files import Files, OsFiles
 
 
-def last_changes(reader: LogReader, count: int, *, files: Files | None = None) -> Position:
+def last_changes(reader: LogReader, count: int) -> Position:
     """The position to read after in order to get the last `count` changes, or all when there are fewer."""
     mark = reader.watermark()
     numbers = _numbers(reader, mark)
@@ -28,7 +26,7 @@ def last_changes(reader: LogReader, count: int, *, files: Files | None = None) -
     wanted = mark.rows - count - 1
     number = next(n for n in reversed(numbers) if reader.heading(n).rows_before <= wanted)
     limit = reader.file_end(number, mark, numbers)
-    start, rows = _nearest(reader, files, number, lambda entry: entry.rows_before + entry.count > wanted)
+    start, rows = _nearest(reader, number, lambda entry: entry.rows_before + entry.count > wanted)
     for batch in reader.blocks(number, start, limit):
         if rows + batch.count > wanted:
             return Position(number, batch.offset, wanted - rows)
@@ -37,7 +35,7 @@ def last_changes(reader: LogReader, count: int, *, files: Files | None = None) -
     return reader.first()
 
 
-def changes_after(reader: LogReader, position: Position, *, files: Files | None = None) -> int:
+def changes_after(reader: LogReader, position: Position) -> int:
     """How many durable changes there are behind `position`."""
     mark = reader.watermark()
     numbers = _numbers(reader, mark)
@@ -46,7 +44,7 @@ def changes_after(reader: LogReader, position: Position, *, files: Files | None 
     if position == START or position.file < numbers[0]:
         return mark.rows - reader.heading(numbers[0]).rows_before
     number = position.file
-    start, rows = _nearest(reader, files, number, lambda entry: entry.offset >= position.offset)
+    start, rows = _nearest(reader, number, lambda entry: entry.offset >= position.offset)
     for batch in reader.blocks(number, start, reader.file_end(number, mark, numbers)):
         if batch.offset >= position.offset:
             break
@@ -59,25 +57,18 @@ def _numbers(reader: LogReader, mark: Watermark) -> list[int]:
     return [number for number in reader.numbers() if number <= mark.file]
 
 
-def _nearest(reader: LogReader, files: Files | None, number: int, holds: Callable[[Entry], bool]) -> tuple[int, int]:
+def _nearest(reader: LogReader, number: int, holds: Callable[[Entry], bool]) -> tuple[int, int]:
     """Where the first indexed block for which `holds` begins, or the index ends; and the changes before that."""
     heading = reader.heading(number)
     nothing = heading.size, heading.rows_before
-    try:
-        file = (files or OsFiles()).open(reader.path(number, INDEX))
-    except OSError:
-        return nothing
-    try:
-        index = Index(file, number, heading.sync)
-        if not index.is_sound():
+    with reader.index(heading) as index:
+        if index is None:
             return nothing
-        found = index.first(holds)
+        try:
+            found = index.first(holds)
+        except IndexError:
+            return nothing
         if found is not None:
-            _, entry = found
-            return entry.offset, entry.rows_before
-        last = index.read(index.sound_count(0) - 1) if index.count() else None
+            return found[1].offset, found[1].rows_before
+        last = index.last()
         return (last.end, last.rows_before + last.count) if last is not None else nothing
-    except IndexError:
-        return nothing
-    finally:
-        file.close()

@@ -9,18 +9,16 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import structlog
 
 from penstock.formats import avro
-from penstock.log.index import Index, Marks, domain_digest
+from penstock.log.index import Marks, domain_digest
 from penstock.log.names import INDEX, TRANSACTIONS
 from penstock.log.segment import Heading
 from penstock.model.batch import ChangeBatch
 from penstock.model.position import Position
-from penstock.system.files import File, Files
 
 if TYPE_CHECKING:
     from penstock.log.reader import LogReader
@@ -28,27 +26,13 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 
-@contextmanager
-def opened(files: Files, path: str) -> Iterator[File | None]:
-    """The file, open for reading, or None when there is none."""
-    try:
-        file = files.open(path)
-    except FileNotFoundError:
-        yield None
-        return
-    try:
-        yield file
-    finally:
-        file.close()
-
-
-def by_time(reader: LogReader, files: Files, when_us: int) -> Position:
+def by_time(reader: LogReader, when_us: int) -> Position:
     """The position after which the first change at or after `when_us` comes; the log's end when there is none yet."""
     number = _file_before(reader, lambda heading: heading.when_max >= when_us)
     if number is None:
         # Every change that is left comes later than that.
         return reader.first()
-    start, before = _indexed(reader, files, number, when_us)
+    start, before = _indexed(reader, number, when_us)
     for batch in _stretch(reader, number, start):
         ordinal = _ordinal_at(batch, when_us)
         if ordinal is not None:
@@ -58,20 +42,20 @@ def by_time(reader: LogReader, files: Files, when_us: int) -> Position:
     return before if following else reader.end()
 
 
-def by_transaction(reader: LogReader, files: Files, domain: str, sequence: int) -> Position | None:
+def by_transaction(reader: LogReader, domain: str, sequence: int) -> Position | None:
     """The position after which the transaction's first change comes; None when it is not in the log."""
     digest = domain_digest(domain)
     number = _file_before(reader, lambda heading: heading.sequences.get(digest, -1) >= sequence)
     if number is None:
         return None
     heading = reader.heading(number)
-    start, limit = _marked(reader, files, heading, digest, sequence)
+    start, limit = _marked(reader, heading, digest, sequence)
     for batch in _stretch(reader, number, start, limit):
         for mark in avro.scan(batch.schema, batch.rows, batch.count)[1]:
             if mark.domain == domain and mark.sequence == sequence:
                 if mark.ordinal:
                     return Position(number, batch.offset, mark.ordinal - 1)
-                return _before(reader, files, heading, batch.offset)
+                return _before(reader, heading, batch.offset)
     return None
 
 
@@ -91,11 +75,10 @@ def _file_before(reader: LogReader, reached: Callable[[Heading], bool]) -> int |
     return numbers[low - 1]
 
 
-def _indexed(reader: LogReader, files: Files, number: int, when_us: int) -> tuple[int, Position]:
+def _indexed(reader: LogReader, number: int, when_us: int) -> tuple[int, Position]:
     """Where to begin reading in a file, and the last change before that place."""
     heading = reader.heading(number)
-    with opened(files, reader.path(number, INDEX)) as file:
-        index = _sound(file, heading, reader.path(number, INDEX))
+    with reader.index(heading) as index:
         if index is None:
             return heading.size, heading.last
         try:
@@ -112,26 +95,24 @@ def _indexed(reader: LogReader, files: Files, number: int, when_us: int) -> tupl
         return entry.end, Position(number, entry.offset, entry.count - 1)
 
 
-def _marked(reader: LogReader, files: Files, heading: Heading, digest: int, sequence: int) -> tuple[int, int | None]:
+def _marked(reader: LogReader, heading: Heading, digest: int, sequence: int) -> tuple[int, int | None]:
     """The stretch of a file that holds the transaction, if the file holds it."""
     number = heading.number
-    with opened(files, reader.path(number, TRANSACTIONS)) as file:
+    with reader.side_file(reader.path(number, TRANSACTIONS)) as file:
         mark = Marks(file, heading.sync).first(digest, sequence) if file is not None else None
         if mark is not None:
             return mark.begin, mark.end
-    with opened(files, reader.path(number, INDEX)) as file:
-        index = _sound(file, heading, reader.path(number, INDEX))
-        last = index.read(index.sound_count(0) - 1) if index is not None else None
+    with reader.index(heading) as index:
+        last = index.last() if index is not None else None
     # Marks are written before the index entries of the same stretch, so what the index covers is marked.
     return heading.size if last is None else last.end, None
 
 
-def _before(reader: LogReader, files: Files, heading: Heading, offset: int) -> Position:
+def _before(reader: LogReader, heading: Heading, offset: int) -> Position:
     """The last change before the block at `offset`."""
     if offset == heading.size:
         return heading.last
-    with opened(files, reader.path(heading.number, INDEX)) as file:
-        index = _sound(file, heading, reader.path(heading.number, INDEX))
+    with reader.index(heading) as index:
         if index is not None:
             try:
                 found = index.first(lambda entry: entry.end >= offset)
@@ -139,7 +120,7 @@ def _before(reader: LogReader, files: Files, heading: Heading, offset: int) -> P
                 found = None
             if found is not None and found[1].end == offset:
                 return Position(heading.number, found[1].offset, found[1].count - 1)
-            covered = index.read(index.sound_count(0) - 1)
+            covered = index.last()
             start = covered.offset if covered is not None and covered.end < offset else heading.size
         else:
             start = heading.size
@@ -147,17 +128,6 @@ def _before(reader: LogReader, files: Files, heading: Heading, offset: int) -> P
     for batch in reader.blocks(heading.number, start, offset):
         position = batch.last
     return position
-
-
-def _sound(file: File | None, heading: Heading, path: str) -> Index | None:
-    if file is None:
-        log.warning("index missing", file=path)
-        return None
-    index = Index(file, heading.number, heading.sync)
-    if not index.is_sound():
-        log.warning("index damaged", file=path)
-        return None
-    return index
 
 
 def _stretch(reader: LogReader, number: int, start: int, limit: int | None = None) -> Iterator[ChangeBatch]:
