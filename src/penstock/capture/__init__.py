@@ -1,0 +1,1 @@
+"""Capture: reading databases' own logs into change batches, one package per kind of database."""

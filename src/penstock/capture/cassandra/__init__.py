@@ -1,0 +1,1 @@
+"""Cassandra: every change from the commit log, on each node, without a JVM."""
