@@ -102,6 +102,7 @@ MULTI_CELL: list[tuple[Type, tuple[Any, ...]]] = [
         t.user("person", {"name": t.TEXT, "home": _ADDRESS}, multi_cell=True),
         (Delta(None, (Element(1, ("Oak", None, None)), Element(0, None, 9)), (Removed(0, 1, 2),)),),
     ),
+    (t.SHARDED_COUNTER, (Delta(None, (Element(uuid.UUID(int=5), (3, -7)), Element(_TIME_UUID, (1 << 60, 9)))),)),
 ]
 
 

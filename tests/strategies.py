@@ -113,6 +113,7 @@ def cell_types(max_leaves: int = 5) -> st.SearchStrategy[Type]:
         element.map(lambda e: t.set_of(e, multi_cell=True)),
         st.builds(lambda k, v: t.map_of(k, v, multi_cell=True), element, element),
         st.dictionaries(NAMES, element, min_size=1, max_size=3).map(lambda f: t.user("person", f, multi_cell=True)),
+        st.just(t.SHARDED_COUNTER),
     )
     return st.one_of(types(max_leaves), multi)
 
@@ -218,22 +219,16 @@ def cells(type_: Type) -> st.SearchStrategy[Cell]:
 
 @lru_cache(maxsize=4096)
 def _paths(type_: Type) -> st.SearchStrategy[Any]:
-    if type_.kind is Kind.LIST:
-        return st.uuids(version=1)
-    if type_.kind is Kind.USER:
+    if type_.path_type is None:
         return st.integers(0, len(type_.elements) - 1)
-    return values(type_.elements[0])
+    return values(type_.path_type)
 
 
 @st.composite
 def _elements(draw: st.DrawFn, type_: Type) -> Element:
     path = draw(_paths(type_))
-    if type_.kind is Kind.SET:
-        value = None
-    elif type_.kind is Kind.USER:
-        value = draw(st.none() | values(type_.elements[path]))
-    else:
-        value = draw(st.none() | values(type_.elements[-1]))
+    item = type_.elements[path] if type_.kind is Kind.USER else type_.item_type
+    value = None if item is None else draw(st.none() | values(item))
     return Element(path, value, draw(TIMES), draw(EXPIRIES))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from typing import Any
+from uuid import UUID
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -277,6 +278,59 @@ def test_a_deleted_counter_stays_deleted_in_any_order(cells: list[Cell], shuffle
     assert normal(state) == normal(fold(COUNTERS, history))
     if any(isinstance(one, Deleted) for one in cells):
         assert visible(state, 0) == []
+
+
+SHARDED = TableSchema(
+    TableId("ks", "sharded"),
+    (
+        Column("p", types.INT32, Role.PARTITION),
+        Column("k", types.INT32, Role.CLUSTERING),
+        Column("c", types.SHARDED_COUNTER),
+    ),
+)
+shards = st.sampled_from([UUID(int=1), UUID(int=2)])
+versions = st.tuples(st.integers(1, 3), st.integers(0, 2))
+
+
+def shard_change(shard: UUID, version: tuple[int, int], time: int) -> Change:
+    return Change(Op.UPDATE, {"p": 1, "k": 1}, {"c": Delta(None, (Element(shard, version),))}, time=time)
+
+
+counter_changes = st.one_of(
+    st.builds(shard_change, shards, versions, times),
+    st.builds(lambda time: Change(Op.UPDATE, {"p": 1, "k": 1}, {"c": Deleted(time)}), times),
+    st.builds(lambda time: Change(Op.DELETE, {"p": 1, "k": 1}, time=time), times),
+    st.builds(lambda time: Change(Op.DELETE_PARTITION, {"p": 1}, time=time), times),
+)
+
+
+@given(st.lists(counter_changes, max_size=8), st.randoms(use_true_random=False))
+def test_counters_merge_alike_in_any_order_and_number_of_copies(history: list[Change], shuffler: random.Random) -> None:
+    copies = history + [shuffler.choice(history) for _ in history]
+    shuffler.shuffle(copies)
+    state = fold(SHARDED, copies)
+    assert normal(state) == normal(fold(SHARDED, history))
+    assert normal(fold(SHARDED, state.changes())) == normal(state)
+    # Each shard counts with its greatest clock among what no deletion covers.
+    floor = max((one.time or 0 for one in history if one.op in (Op.DELETE, Op.DELETE_PARTITION)), default=-1)
+    living: dict[UUID, tuple[int, int]] = {}
+    for one in history:
+        cell = one.cells.get("c")
+        if isinstance(cell, Delta) and (one.time or 0) > floor:
+            (element,) = cell.elements
+            living[element.path] = max(living.get(element.path, (0, 0)), element.value)
+    deleted = any(
+        isinstance(cell, Deleted) and (cell.time or 0) > floor for one in history for cell in one.cells.values()
+    )
+    wanted = [{"p": 1, "k": 1, "c": sum(count for _, count in living.values())}] if living and not deleted else []
+    assert visible(state, 0) == wanted
+
+
+def test_a_total_without_shards_counts_until_a_shard_is_known() -> None:
+    total = Change(Op.SNAPSHOT, {"p": 1, "k": 1}, {"c": Set(7)}, time=1)
+    assert visible(fold(SHARDED, [total]), 0) == [{"p": 1, "k": 1, "c": 7}]
+    newer = shard_change(UUID(int=1), (4, 9), 2)
+    assert visible(fold(SHARDED, [newer, total]), 0) == [{"p": 1, "k": 1, "c": 9}]
 
 
 @given(st.integers(), st.integers())

@@ -16,7 +16,7 @@ import pyarrow as pa
 from penstock.formats._kernel import Program
 from penstock.formats.program import ARRAY, BIG, NULLABLE, Node, compile_tree, number_nodes, tree
 from penstock.model.schema import Column, TableSchema
-from penstock.model.types import TIMEUUID, Kind, Type, Unit
+from penstock.model.types import INT32, Kind, Type, Unit
 
 STRUCT, BITS, WIDE, VARIABLE, LIST = range(5)
 # What stands in `targets` for a place without a column of its own, and for one that is not read at all.
@@ -221,14 +221,9 @@ class _Planner:
     def _delta(self, node: Node, type_: Type) -> Slot:
         element = node["elements"].children[0]
         removed = node["removed"].children[0]
-        if type_.kind is Kind.LIST:
-            path, value = TIMEUUID, type_.elements[0]
-        elif type_.kind is Kind.USER:
-            path, value = Type(Kind.INT32), type_
-        else:
-            path, value = type_.elements[0], type_.elements[-1]
+        path, value = type_.path_type or INT32, type_ if type_.kind is Kind.USER else type_.item_type
         fields = [self._value(element["path"], "path", path, nullable=False)]
-        if type_.kind is not Kind.SET:
+        if value is not None:
             fields.append(self._value(element["value"].children[0], "value", value))
         fields += self._stamp(element)
         gone = [self._value(removed["path"], "path", path, nullable=False)]

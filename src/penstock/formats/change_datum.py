@@ -25,7 +25,7 @@ from penstock.model.change import (
     Transaction,
 )
 from penstock.model.schema import Column, TableSchema
-from penstock.model.types import TIMEUUID, Kind, Type
+from penstock.model.types import Kind, Type
 
 Datum = Any
 
@@ -203,16 +203,11 @@ class _DeltaDatum:
     def __init__(self, type_: Type) -> None:
         self._fields = len(type_.elements) if type_.kind is Kind.USER else None
         self._has_value = type_.kind is not Kind.SET
-        path, value = {
-            Kind.LIST: (TIMEUUID, type_.elements[:1]),
-            Kind.SET: (type_.elements[0] if type_.elements else None, ()),
-            Kind.MAP: (type_.elements[0] if type_.elements else None, type_.elements[1:2]),
-            Kind.USER: (None, ()),
-        }[type_.kind]
+        path, value = type_.path_type, type_.item_type
         self._path_to = None if path is None else to_datum(path)
         self._path_from = None if path is None else from_datum(path)
-        self._value_to = to_datum(value[0]) if value else None
-        self._value_from = from_datum(value[0]) if value else None
+        self._value_to = None if value is None else to_datum(value)
+        self._value_from = None if value is None else from_datum(value)
         self._parts_to: list[Convert | None] = [to_datum(e) for e in type_.elements]
         self._parts_from: list[Convert | None] = [from_datum(e) for e in type_.elements]
 

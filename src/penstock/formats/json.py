@@ -116,18 +116,14 @@ def _element(type_: Type, element: Element) -> dict[str, Json]:
     out = {"path": _path(type_, element.path)}
     if type_.kind is Kind.USER:
         out["value"] = value_json(type_.elements[element.path], element.value)
-    elif type_.kind is not Kind.SET:
-        out["value"] = value_json(type_.elements[-1], element.value)
+    elif type_.item_type is not None:
+        out["value"] = value_json(type_.item_type, element.value)
     return _stamped(out, element.time, element.expiry)
 
 
 def _path(type_: Type, path: Any) -> Json:
-    """A list's cell id, a user type's field name, a set's element or a map's key."""
-    if type_.kind is Kind.LIST:
-        return str(path)
-    if type_.kind is Kind.USER:
-        return type_.names[path]
-    return value_json(type_.elements[0], path)
+    """A list's cell id, a user type's field name, a set's element, a map's key or a counter's shard."""
+    return type_.names[path] if type_.path_type is None else value_json(type_.path_type, path)
 
 
 def _marker(marker: Marker) -> dict[str, Json]:

@@ -135,18 +135,14 @@ def _origin(record: Mapping[str, Json]) -> Origin:
 
 def _element(type_: Type, record: Mapping[str, Json]) -> Element:
     path = _path(type_, record["path"])
-    if type_.kind is Kind.SET:
+    element = type_.elements[path] if type_.kind is Kind.USER else type_.item_type
+    if element is None:
         return Element(path, None, *_stamp(record))
-    element = type_.elements[path] if type_.kind is Kind.USER else type_.elements[-1]
     return Element(path, value_of(element, record["value"]), *_stamp(record))
 
 
 def _path(type_: Type, path: Json) -> Any:
-    if type_.kind is Kind.LIST:
-        return uuid.UUID(path)
-    if type_.kind is Kind.USER:
-        return type_.names.index(path)
-    return value_of(type_.elements[0], path)
+    return type_.names.index(path) if type_.path_type is None else value_of(type_.path_type, path)
 
 
 def value_of(type_: Type, value: Json) -> Any:

@@ -188,13 +188,10 @@ class _Builder:
 
     def _path_and_value(self, type_: Type) -> tuple[Node, Node]:
         """What names an element of a non-frozen type, and what it holds (nothing for a set)."""
-        if type_.kind is Kind.LIST:
-            return self.type(Type(Kind.TIMEUUID)), self.type(type_.elements[0])
-        if type_.kind is Kind.SET:
-            return self.type(type_.elements[0]), None
-        if type_.kind is Kind.MAP:
-            return self.type(type_.elements[0]), self.type(type_.elements[1])
-        return "int", self.type(type_)
+        if type_.path_type is None:
+            return "int", self.type(type_)
+        path = self.type(type_.path_type)
+        return path, None if type_.item_type is None else self.type(type_.item_type)
 
     def type(self, type_: Type) -> Node:
         """The Avro node of a column's type."""

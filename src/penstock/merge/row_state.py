@@ -8,14 +8,19 @@ plain tuples, so that two states can be compared whatever order their parts came
 from __future__ import annotations
 
 from typing import Any, NamedTuple
+from uuid import UUID
 
-from penstock.merge.cql_value import serialized
+from penstock.merge.cql_value import order_key, serialized
 from penstock.merge.range_deletions import Place, RangeDeletions, rank
+from penstock.model import types
 from penstock.model.change import Deletion
 from penstock.model.schema import Column
 from penstock.model.types import Kind, Type
 
 LASTING, EXPIRING, TOMBSTONE = 0, 1, 2
+# Stands for the shards behind a counter's total where only that could be read.
+UNKNOWN_SHARD = UUID(int=0)
+NO_SHARD = order_key(types.UUID, UNKNOWN_SHARD)
 
 
 class CellState(NamedTuple):
@@ -65,6 +70,43 @@ class ComplexState:
 
     def __bool__(self) -> bool:
         return self.deletion is not None or bool(self.elements)
+
+
+class CounterState(ComplexState):
+    """A counter: the versions of its shards that are not covered by another, by shard, clock and count.
+
+    A shard's version covers another of the same shard when neither its clock (with the count) nor its write time is
+    less; what counts is the greatest clock. A deleted counter stays deleted whatever the times are, as in Cassandra,
+    but its shards are kept: a deletion of the whole row may still outlive the counter's own.
+    """
+
+    __slots__ = ()
+
+    def keep_above(self, floor: int) -> None:
+        if self.deletion is not None and self.deletion.time <= floor:
+            self.deletion = None
+        for key in [key for key, (_, cell) in self.elements.items() if cell.time <= floor]:
+            del self.elements[key]
+
+    def put(self, shard: Any, path: Any, new: CellState) -> None:
+        version = new.value or (0, 0)
+        for key, (_, old) in list(self.elements.items()):
+            if key[0] != shard:
+                continue
+            if key[1] >= version and old.time >= new.time:
+                return
+            if key[1] <= version and old.time <= new.time:
+                del self.elements[key]
+        self.elements[shard, version] = (path, new)
+
+    def total(self) -> int | None:
+        """The counter's value; a total that was read without shards counts only while no shard is known."""
+        if self.deletion is not None or not self.elements:
+            return None
+        newest = dict(key for key in sorted(self.elements))
+        if len(newest) > 1:
+            newest.pop(NO_SHARD, None)
+        return sum(int(count) for _, count in newest.values())
 
 
 class RowState:
@@ -135,7 +177,7 @@ def normal_cell(cell: CellState, kind: Type) -> tuple[object, ...]:
 
 def element_type(kind: Type, path: Any) -> Type:
     """The type of what a non-frozen column holds under a path."""
-    return kind.elements[path] if kind.kind is Kind.USER else kind.elements[-1]
+    return kind.elements[path] if kind.kind is Kind.USER else kind.item_type or kind.elements[-1]
 
 
 def normal_row(row: RowState, columns: dict[str, Column]) -> tuple[object, ...]:

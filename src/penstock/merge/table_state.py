@@ -25,8 +25,10 @@ from penstock.merge.row_state import (
     EXPIRING,
     LASTING,
     TOMBSTONE,
+    UNKNOWN_SHARD,
     CellState,
     ComplexState,
+    CounterState,
     PartitionState,
     RowState,
     element_type,
@@ -48,7 +50,7 @@ from penstock.model.change import (
     Set,
 )
 from penstock.model.schema import Column, Role, TableSchema
-from penstock.model.types import INT16, TIMEUUID, Kind, Type
+from penstock.model.types import INT16, Kind, Type
 
 _STATIC_PLACE: Place = ()
 _LIST_INDEX_MAX = 9 + 0x3FFF
@@ -67,8 +69,7 @@ class _Plan(NamedTuple):
 def _plan(column: Column) -> _Plan:
     path: Type | None = None
     if column.type.multi_cell:
-        kind = column.type.kind
-        path = TIMEUUID if kind is Kind.LIST else INT16 if kind is Kind.USER else column.type.elements[0]
+        path = column.type.path_type or INT16
     return _Plan(column, column.role is Role.STATIC, column.type.kind is Kind.COUNTER, path)
 
 
@@ -233,7 +234,7 @@ def _put(row: RowState, plan: _Plan, cell: Set | Deleted | Delta, change_time: i
     name = plan.column.name
     if plan.path is not None:
         delta = _as_delta(plan.column.type, cell, change_time)
-        complex_ = row.complexes.get(name) or ComplexState()
+        complex_ = row.complexes.get(name) or (CounterState() if plan.counter else ComplexState())
         _put_delta(complex_, plan, delta, change_time, floor)
         if complex_:
             row.complexes[name] = complex_
@@ -259,6 +260,9 @@ def _as_delta(kind: Type, cell: Set | Deleted | Delta, change_time: int | None) 
     if isinstance(cell, Deleted) or cell.value is None:
         local_s = cell.local_s if isinstance(cell, Deleted) else None
         return Delta(Deletion(time, local_s))
+    if kind.kind is Kind.COUNTER:
+        # A total without its shards, as a SELECT gives it.
+        return Delta(None, (Element(UNKNOWN_SHARD, (0, cell.value), time),))
     return Delta(Deletion(time - 1), tuple(_elements(kind, cell.value, time, cell.expiry)))
 
 
@@ -293,7 +297,8 @@ def _put_delta(complex_: ComplexState, plan: _Plan, delta: Delta, change_time: i
     if delta.replaced is not None and delta.replaced.time > floor:
         complex_.deletion = greater(complex_.deletion, delta.replaced)
         complex_.keep_above(floor)
-    floor = max(floor, _time(complex_.deletion))
+    if not plan.counter:
+        floor = max(floor, _time(complex_.deletion))
     for element in delta.elements:
         time = _known(element.time, change_time)
         _put_element(complex_, plan, element.path, _living(element.value, time, element.expiry), floor)
@@ -307,6 +312,9 @@ def _put_element(complex_: ComplexState, plan: _Plan, path: Any, new: CellState,
         return
     assert plan.path is not None
     key = order_key(plan.path, path)
+    if isinstance(complex_, CounterState):
+        complex_.put(key, path, new)
+        return
     old = complex_.elements.get(key)
     if old is None or wins(new, old[1], element_type(plan.column.type, path)):
         complex_.elements[key] = (path, new)
@@ -441,6 +449,8 @@ def _alive(cell: CellState | None, now_s: int) -> bool:
 
 def _present(row: RowState, column: Column, now_s: int) -> bool:
     complex_ = row.complexes.get(column.name)
+    if isinstance(complex_, CounterState):
+        return complex_.total() is not None
     if complex_ is not None:
         return any(_alive(cell, now_s) for _, cell in complex_.elements.values())
     return _alive(row.cells.get(column.name), now_s)
@@ -451,6 +461,8 @@ def _value(row: RowState, column: Column, now_s: int) -> Any:
     if complex_ is None:
         cell = row.cells.get(column.name)
         return cell.value if cell is not None and _alive(cell, now_s) else None
+    if isinstance(complex_, CounterState):
+        return complex_.total()
     living = [(path, cell.value) for _, (path, cell) in sorted(complex_.elements.items()) if _alive(cell, now_s)]
     if not living:
         return None

@@ -26,6 +26,11 @@ A `Type` says what the value means; the formats decide how it is written. The Py
 
 `timestamp` is an instant (UTC), `datetime` a wall-clock reading without a zone. PostgreSQL's ±infinity are the
 least and the greatest 64-bit (32-bit for date) value, as on PostgreSQL's own wire.
+
+A non-frozen list, set, map or user type is written element by element (`Delta`): the element's path is the list's cell
+id, the set's element, the map's key or the number of the user type's field. A Cassandra counter is non-frozen too: its
+elements are shards, one for each replica that leads increments, named by that replica's counter id and holding
+(clock, count). The counter's value is the sum of their counts.
 """
 
 from __future__ import annotations
@@ -127,7 +132,7 @@ _ELEMENTS: dict[Kind, int | None] = {
     Kind.USER: None,
 }
 _WITH_UNIT = {Kind.TIME, Kind.TIME_TZ, Kind.TIMESTAMP, Kind.DATETIME, Kind.DURATION}
-_MULTI_CELL = {Kind.LIST, Kind.SET, Kind.MAP, Kind.USER}
+_MULTI_CELL = {Kind.LIST, Kind.SET, Kind.MAP, Kind.USER, Kind.COUNTER}
 # Deeper nesting than any database accepts; decoders rely on the bound.
 DEPTH_MAX = 32
 
@@ -147,7 +152,7 @@ class Type:
     scale: int = 0
     # The number of dimensions of a vector.
     length: int = 0
-    # A non-frozen collection or user type, whose elements are cells of their own.
+    # A non-frozen collection or user type, whose elements are cells of their own; a counter whose shards are known.
     multi_cell: bool = False
 
     def __post_init__(self) -> None:
@@ -175,6 +180,22 @@ class Type:
     def depth(self) -> int:
         """How many types are nested, this one included."""
         return 1 + max((element.depth for element in self.elements), default=0)
+
+    @property
+    def path_type(self) -> Type | None:
+        """What names an element of a non-frozen type; None for a user type, whose fields have numbers."""
+        if self.kind is Kind.LIST:
+            return TIMEUUID
+        if self.kind is Kind.COUNTER:
+            return UUID
+        return None if self.kind is Kind.USER else self.elements[0]
+
+    @property
+    def item_type(self) -> Type | None:
+        """What an element of a non-frozen type holds; None for a set, and for a user type, where it is the field's."""
+        if self.kind is Kind.COUNTER:
+            return SHARD
+        return None if self.kind in (Kind.SET, Kind.USER) else self.elements[-1]
 
     def to_json(self) -> dict[str, Any]:
         """The JSON form, without the fields that have their default."""
@@ -285,6 +306,10 @@ def tuple_of(*elements: Type) -> Type:
 
 def user(name: str, fields: dict[str, Type], *, multi_cell: bool = False) -> Type:
     return Type(Kind.USER, tuple(fields.values()), names=tuple(fields), name=name, multi_cell=multi_cell)
+
+
+SHARD = user("shard", {"clock": INT64, "count": INT64})
+SHARDED_COUNTER = Type(Kind.COUNTER, multi_cell=True)
 
 
 def vector(element: Type, length: int) -> Type:
