@@ -5,12 +5,14 @@
     │   ├── InvalidSetting      a setting is unknown or out of range
     │   ├── InvalidStatement    a statement does not parse, or names what does not exist
     │   ├── InvalidSchema       a table schema contradicts itself
-    │   └── InvalidValue        a value does not fit its column's type
+    │   ├── InvalidValue        a value does not fit its column's type
+    │   └── KeyStoreError       a key store does not open, or does not hold the key
     ├── CorruptData             bytes on disk or on the wire are not what was written
     │   ├── CorruptLog          damage inside a change-log file
     │   ├── CorruptCheckpoint   a checkpoint that is empty, edited or of another table
-    │   └── CorruptFrame        a frame on a socket that breaks the protocol
-    ├── UnsupportedFormat       made by a newer Penstock, or not by Penstock at all
+    │   ├── CorruptFrame        a frame on a socket that breaks the protocol
+    │   └── CorruptSegment      a commit-log segment whose header cannot be read
+    ├── UnsupportedFormat       of a version that this Penstock does not read
     ├── LogError                the change log cannot do what was asked
     │   ├── LogLocked           another writer has the directory
     │   ├── WriterFenced        a newer writer has taken over; this one must stop
@@ -23,6 +25,9 @@
     │   ├── SubscriptionLocked  another process uses the subscription
     │   └── ChangesLost         retention removed what this subscription had not read
     ├── Unavailable             too few replicas acknowledged
+    ├── Unreachable             the database does not answer, or refuses the login
+    ├── ServerFailed            a server that the sandbox started did not come up, or ended
+    ├── ToolMissing             a program of another project is needed and not installed
     └── AccessDenied            a client without the right token
 
 Each class says whether a retry can help (`timed`: by itself after a while, `manual`: after someone acted,
@@ -89,6 +94,11 @@ class InvalidValue(InvalidInput):
     hint = "The value does not fit the column's type; nothing was written."
 
 
+class KeyStoreError(InvalidInput):
+    retry = Retry.MANUAL
+    hint = "Give the key store, password and key alias that the node's cassandra.yaml names."
+
+
 class CorruptData(PenstockError):
     retry = Retry.MANUAL
 
@@ -109,9 +119,13 @@ class CorruptFrame(CorruptData):
     hint = "The peer does not speak this protocol; see docs/formats/listener.md."
 
 
+class CorruptSegment(CorruptData):
+    hint = "The file is damaged or no commit-log segment. It was left as it is; a replica's copy has the same writes."
+
+
 class UnsupportedFormat(PenstockError):
     retry = Retry.NEVER
-    hint = "Read it with the Penstock version that wrote it, or upgrade this one. The file was left as it is."
+    hint = "Read it with the version that wrote it, or upgrade this Penstock. The file was left as it is."
 
 
 class LogError(PenstockError):
@@ -169,6 +183,22 @@ class ChangesLost(LogError):
 class Unavailable(PenstockError):
     retry = Retry.TIMED
     hint = "Too few replicas acknowledged. The write may still be applied; write it again with the same timestamp."
+
+
+class Unreachable(PenstockError):
+    retry = Retry.TIMED
+    hint = (
+        "Check that the node is up, and cassandra.contact_points, port and login. Without a node, table definitions "
+        'can come from the commit log or a file: cassandra.schema_from = "log" or "file".'
+    )
+
+
+class ServerFailed(PenstockError):
+    hint = "The message has what the program itself said last; a node's whole log is system.log in its directory."
+
+
+class ToolMissing(PenstockError):
+    hint = "Install the named program; nothing else is needed."
 
 
 class AccessDenied(PenstockError):

@@ -16,9 +16,10 @@ from lark import Token
 from lark.visitors import Transformer_NonRecursive
 
 from penstock.control.complaint import complaint
-from penstock.control.cql_types import COMPOSITE, ELSEWHERE, NATIVE, Misfit, TypeTerm, Word, resolve
+from penstock.control.cql_types import ELSEWHERE, Misfit, TypeTerm, Word, resolve
 from penstock.errors import InvalidStatement
 from penstock.model import predicate as p
+from penstock.model.cql_types import COMPOSITE, NATIVE
 from penstock.model.schema import Column, Role
 from penstock.model.spelling import did_you_mean
 from penstock.model.statement import CreateLog, CreateTable, DropLog, Statement, TableName

@@ -11,32 +11,10 @@ from typing import NamedTuple
 
 from penstock.errors import InvalidSchema
 from penstock.model import types
+from penstock.model.cql_types import COMPOSITE, NATIVE
 from penstock.model.predicate import quoted_name
-from penstock.model.types import Type, Unit
+from penstock.model.types import Type
 
-NATIVE: dict[str, Type] = {
-    "ascii": types.ASCII,
-    "bigint": types.INT64,
-    "blob": types.BYTES,
-    "boolean": types.BOOLEAN,
-    "counter": types.COUNTER,
-    "date": types.DATE,
-    "decimal": types.DECIMAL,
-    "double": types.FLOAT64,
-    "duration": types.duration(Unit.NS),
-    "float": types.FLOAT32,
-    "inet": types.INET,
-    "int": types.INT32,
-    "smallint": types.INT16,
-    "text": types.TEXT,
-    "time": types.time(Unit.NS),
-    "timestamp": types.timestamp(Unit.MS),
-    "timeuuid": types.TIMEUUID,
-    "tinyint": types.INT8,
-    "uuid": types.UUID,
-    "varchar": types.TEXT,
-    "varint": types.VARINT,
-}
 # What other databases call some of them.
 ELSEWHERE = {
     "bool": "boolean",
@@ -50,8 +28,6 @@ ELSEWHERE = {
     "real": "float",
     "string": "text",
 }
-# How many types each composite takes; None: one or more.
-COMPOSITE: dict[str, int | None] = {"frozen": 1, "list": 1, "set": 1, "map": 2, "tuple": None, "vector": 1}
 
 
 class Word(NamedTuple):

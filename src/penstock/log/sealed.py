@@ -31,12 +31,12 @@ def seal(content: Mapping[str, Any]) -> bytes:
     return body + b',"crc32":"%08x"}\n' % crc32(body)
 
 
-def unseal(data: bytes) -> dict[str, Any]:
+def unseal(data: bytes, bytes_max: int = BYTES_MAX) -> dict[str, Any]:
     """The inverse. Raises ValueError that says what is wrong with the text."""
     if not data:
         raise ValueError("the file is empty")
-    if len(data) > BYTES_MAX:
-        raise ValueError(f"the file is larger than {BYTES_MAX} bytes")
+    if len(data) > bytes_max:
+        raise ValueError(f"the file is larger than {bytes_max} bytes")
     found = _SEAL.fullmatch(data, max(0, len(data) - _SEAL_BYTES))
     if found is None:
         raise ValueError("the text is truncated or has no checksum")
@@ -52,11 +52,11 @@ def unseal(data: bytes) -> dict[str, Any]:
     return content
 
 
-def read(files: Files, path: str) -> dict[str, Any]:
+def read(files: Files, path: str, bytes_max: int = BYTES_MAX) -> dict[str, Any]:
     """The content of a sealed file. Raises ValueError when it is damaged, OSError when it cannot be read."""
     file = files.open(path)
     try:
-        return unseal(file.pread(BYTES_MAX + 1, 0))
+        return unseal(file.pread(bytes_max + 1, 0), bytes_max)
     finally:
         file.close()
 

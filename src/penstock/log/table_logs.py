@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, NoReturn, Self
@@ -245,10 +245,24 @@ class TableLogs:
         The result has the position of the last change in each log that took some. If one log fails the call raises, and
         the changes may still stand in others: write them again, and subscribers see them twice, but never not at all.
         """
-        self._check_open()
-        targets = [target for one in self._logs.values() for target in one.targets(batch)]
+        targets = self._targets(batch)
         # With a single log this thread can do the commit itself.
         waits = [targets[0].append] if len(targets) == 1 else [target.submit() for target in targets]
+        return self._wait(targets, waits)
+
+    def submit(self, batch: ChangeBatch) -> Callable[[], dict[str, Position]]:
+        """Begin an append in every log that takes any of the changes. What comes back waits, and answers as `append`.
+
+        It must be called, also when the caller has given up: until then something may be under way.
+        """
+        targets = self._targets(batch)
+        return partial(self._wait, targets, [target.submit() for target in targets])
+
+    def _targets(self, batch: ChangeBatch) -> list[_Target]:
+        self._check_open()
+        return [target for one in self._logs.values() for target in one.targets(batch)]
+
+    def _wait(self, targets: Sequence[_Target], waits: Sequence[Callable[[], Position]]) -> dict[str, Position]:
         positions: dict[str, Position] = {}
         failure: PenstockError | None = None
         # Every log is waited for, also when one has failed: nothing may be under way afterwards.

@@ -36,6 +36,17 @@ _FIXED = {
     Kind.TIMESTAMP: struct.Struct(">q"),
     Kind.DATETIME: struct.Struct(">q"),
 }
+# Cassandra's AbstractType.valueLengthIfFixed.
+_FIXED_LENGTHS = {
+    Kind.BOOLEAN: 1,
+    Kind.INT32: 4,
+    Kind.INT64: 8,
+    Kind.FLOAT32: 4,
+    Kind.FLOAT64: 8,
+    Kind.TIMESTAMP: 8,
+    Kind.UUID: 16,
+    Kind.TIMEUUID: 16,
+}
 _LENGTH = struct.Struct(">i")
 _NULL = _LENGTH.pack(-1)
 # Day 0 stands in the middle of the unsigned range (docs of the native protocol, section on dates).
@@ -93,9 +104,10 @@ def _composite(kind: Type, value: Any) -> bytes:
         return _LENGTH.pack(len(value)) + b"".join(_sized(key_type, k) + _sized(value_type, v) for k, v in pairs)
     if of is Kind.VECTOR:
         element = kind.elements[0]
-        if element.kind in _FIXED or element.kind in (Kind.BOOLEAN, Kind.UUID, Kind.TIMEUUID):
-            return b"".join(_serialized(element, item) for item in value)
-        return b"".join(_sized(element, item) for item in value)
+        items = [_serialized(element, item) for item in value]
+        if fixed_length(element) is not None:
+            return b"".join(items)
+        return b"".join(unsigned_vint(len(item)) + item for item in items)
     if of is Kind.ARRAY:
         shape = ",".join(map(str, (*value.lengths, *value.lower_bounds))).encode()
         return shape + b";" + b"".join(_sized(kind.elements[0], item) for item in value.items)
@@ -122,15 +134,27 @@ def _unscaled(value: Decimal) -> tuple[int, int]:
     return -unscaled if sign else unscaled, -exponent
 
 
-def _signed_vint(value: int) -> bytes:
-    """Cassandra's variable-length integer: zigzag, then leading one bits count the bytes that follow."""
-    zigzag = (value << 1) ^ (value >> 63)
-    extra = min(8, max(0, (zigzag.bit_length() - 1) // 7))
+def fixed_length(kind: Type) -> int | None:
+    """How many bytes every value of a type has, where Cassandra relies on it; small integers are not among those."""
+    if kind.kind is Kind.VECTOR:
+        element = fixed_length(kind.elements[0])
+        return None if element is None else element * kind.length
+    return _FIXED_LENGTHS.get(kind.kind)
+
+
+def unsigned_vint(value: int) -> bytes:
+    """Cassandra's variable-length integer of up to 64 bits: leading one bits count the bytes that follow."""
+    extra = min(8, max(0, (value.bit_length() - 1) // 7))
     if extra == 8:
-        return b"\xff" + zigzag.to_bytes(8, "big")
-    body = bytearray(zigzag.to_bytes(extra + 1, "big"))
+        return b"\xff" + value.to_bytes(8, "big")
+    body = bytearray(value.to_bytes(extra + 1, "big"))
     body[0] |= (0xFF << (8 - extra)) & 0xFF
     return bytes(body)
+
+
+def _signed_vint(value: int) -> bytes:
+    """The same for negative numbers too: zigzag first."""
+    return unsigned_vint((value << 1) ^ (value >> 63))
 
 
 class Reversed:

@@ -50,6 +50,10 @@ EXAMPLES: list[tuple[Type, Any, str]] = [
     ),
     (types.tuple_of(types.INT8, types.TEXT), (None, "a"), "ffffffff" + "0000000161"),
     (types.vector(types.FLOAT32, 2), (1.0, 2.0), "3f80000040000000"),
+    # Small integers have no fixed length for Cassandra, so each element says its own.
+    (types.vector(types.INT8, 2), (1, 2), "01010102"),
+    (types.vector(types.vector(types.INT32, 1), 2), ((1,), (2,)), "0000000100000002"),
+    (types.vector(types.TEXT, 2), ("", "a" * 200), "00" + "80c8" + "61" * 200),
 ]
 
 
