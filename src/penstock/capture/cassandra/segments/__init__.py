@@ -1,0 +1,1 @@
+"""Segments: the files of the commit log, their frames, compression and encryption."""
