@@ -24,4 +24,4 @@ def test_the_examples_of_a_page_run(page: str, code: str) -> None:
 
 
 def test_both_pages_have_examples() -> None:
-    assert [page for page, _ in examples()] == ["merge.md", "sandbox.md", "sandbox.md"]
+    assert [page for page, _ in examples()] == ["merge.md", "sandbox.md", "sandbox.md", "sandbox.md"]

@@ -1,0 +1,1 @@
+"""Cassandra's commit log, written: genuine segments and index files, for tests and for the sandbox's nodes."""
