@@ -11,7 +11,9 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin
 
+from pydantic import SecretStr
 from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
 
 from penstock.settings import Section, Settings
 
@@ -74,12 +76,27 @@ def _kind(annotation: Any) -> str:
         return " or ".join(_kind(part) for part in get_args(annotation) if part is not type(None))
     if isinstance(annotation, type) and issubclass(annotation, Enum):
         return " · ".join(f"`{member.value}`" for member in annotation)
-    return {int: "whole number", str: "text", bool: "true or false", Path: "path", float: "number"}[annotation]
+    if get_origin(annotation) is dict:
+        return "table"
+    if get_origin(annotation) is tuple:
+        return "list of texts"
+    return {
+        int: "whole number",
+        str: "text",
+        bool: "true or false",
+        Path: "path",
+        float: "number",
+        SecretStr: "secret text",
+    }[annotation]
 
 
 def _value(default: object) -> str:
     if default is None:
         return "none"
+    if isinstance(default, tuple):
+        return ", ".join(f"`{part}`" for part in default) or "empty"
+    if default is PydanticUndefined or default == "":
+        return "empty"
     return f"`{default.value}`" if isinstance(default, Enum) else f"`{default}`"
 
 

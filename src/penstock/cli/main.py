@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import typer
 
-from penstock.cli import log, output
+from penstock.cli import agent, cassandra, log, output
 from penstock.cli.demo import demo
 from penstock.cli.listen import listen
 from penstock.cli.sql import sql
@@ -30,6 +30,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(log.app, name="log")
+app.add_typer(agent.app, name="agent")
+app.add_typer(cassandra.app, name="cassandra")
 app.command("demo")(demo)
 app.command("sql")(sql)
 app.command("listen")(listen)

@@ -1,0 +1,318 @@
+"""CapturedLogs: the change logs of all captured tables, opened when needed, a bounded number of them at a time.
+
+An append is durable in every log that wants the changes when it returns. The order of a table's changes is kept: a
+log gets a batch only when the one before it is durable. A full disk is waited out, and nothing is written twice for it.
+Safe to use from several threads; the tail and the snapshot both append here.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from penstock.capture.cassandra.agent.repeats import Key, Repeats
+from penstock.errors import DiskFull
+from penstock.filters.functions import Functions
+from penstock.log import identity
+from penstock.log.lock import WriterLock
+from penstock.log.names import directory_name
+from penstock.log.reader import LogReader
+from penstock.log.refusal import refused
+from penstock.log.table_log import TableLog
+from penstock.log.table_logs import LogSpec, Storage, TableLogs
+from penstock.model.batch import ChangeBatch
+from penstock.model.position import START, Position
+from penstock.model.schema import TableId, TableSchema
+from penstock.system.files import Files, OsFiles
+
+# The logs of a table; and what to do while the disk is full: wait a while, or raise to give up.
+Specs = Callable[[TableId], Sequence[LogSpec]]
+Pause = Callable[[DiskFull], None]
+
+_PARKED = "!parked"
+
+
+class _Writer:
+    """One log of one table, with the log of what its filter could not judge."""
+
+    def __init__(self, storage: Storage, schema: TableSchema, spec: LogSpec, functions: Functions) -> None:
+        self.spec = spec
+        self.directory = directory_name(schema.table, spec.name or None)
+        self.logs = TableLogs(storage, schema, [spec], functions)
+        self._storage = storage
+        self._parked = directory_name(schema.table, spec.name or None, parked=True)
+
+    def ends(self) -> dict[str, Position]:
+        """Where the logs end now, by directory."""
+        found = {self.directory: self.logs.log(self.spec.name).end}
+        if self.spec.predicate is not None and (reader := _open_reader(self._storage, self._parked)) is not None:
+            with reader:
+                found[self._parked] = reader.end()
+        return found
+
+    def since(self, ends: Mapping[str, Position]) -> Repeats:
+        """What came into the logs behind these ends."""
+        out = Repeats()
+        for directory in (self.directory, self._parked):
+            reader = _open_reader(self._storage, directory)
+            if reader is not None:
+                with reader:
+                    out.collect(reader, ends.get(directory, START))
+        return out
+
+
+class _Table:
+    """The open logs of one table."""
+
+    def __init__(self, writers: list[_Writer], specs: Sequence[LogSpec]) -> None:
+        self.writers = writers
+        self.specs = list(specs)
+        # How many threads are appending; only a table that nobody uses may be closed.
+        self.users = 0
+
+    def close(self) -> None:
+        for writer in self.writers:
+            writer.logs.close()
+
+
+class CapturedLogs:
+    """All change logs that the agent writes."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        specs: Specs,
+        ends: Mapping[str, str] | None,
+        *,
+        functions: Functions | None = None,
+        open_max: int = 64,
+    ) -> None:
+        """`ends` are those of the saved place; None when there is none."""
+        self.changes: dict[TableId, int] = {}
+        self.appended_bytes = 0
+        self._storage = storage
+        self._files: Files = storage.files or OsFiles()
+        self._specs = specs
+        self._noted = None if ends is None else {name: Position.parse(end) for name, end in ends.items()}
+        self._ends: dict[str, Position] = {}
+        self._functions = functions or Functions()
+        self._open_max = open_max
+        self._mutex = threading.Lock()
+        self._tables: OrderedDict[TableId, _Table] = OrderedDict()
+        # What each log holds that may come again, by the log's directory.
+        self._repeats: dict[str, Repeats] = {}
+        self._replaying = True
+        self._recall()
+
+    def append(self, batches: Iterable[ChangeBatch], pause: Pause, *, again: bool = False) -> None:
+        """Make the batches durable. `again`: they may hold changes that were appended before the last crash."""
+        queues: dict[TableId, list[ChangeBatch]] = {}
+        for batch in batches:
+            queues.setdefault(batch.schema.table, []).append(batch)
+        names = list(queues)
+        # Every log in use is open, so no more tables are in work at once than may be open.
+        for first in range(0, len(names), self._open_max):
+            some = names[first : first + self._open_max]
+            tables: list[_Table] = []
+            try:
+                jobs = []
+                for name in some:
+                    tables.append(self._acquire_patiently(name, queues[name][0].schema, pause))
+                    jobs += [(writer, queues[name]) for writer in tables[-1].writers]
+                self._append_all(jobs, pause, again=again)
+            finally:
+                self._release(tables)
+        with self._mutex:
+            for name in names:
+                self.changes[name] = self.changes.get(name, 0) + sum(len(batch) for batch in queues[name])
+
+    def ends(self) -> dict[str, str] | None:
+        """Where every log ends, for the place. None: the place was lost, and repeats may still come.
+
+        While repeats may still come, the ends are those of the place before: another crash must find them again.
+        """
+        with self._mutex:
+            ends = self._noted if self._replaying else self._ends
+            return None if ends is None else {directory: str(end) for directory, end in ends.items()}
+
+    def reach(self) -> dict[int, int]:
+        """How far each segment must be read until no repeat can come from it."""
+        out: dict[int, int] = {}
+        for repeats in self._repeats.values():
+            for id_, position in repeats.reach().items():
+                out[id_] = max(out.get(id_, 0), position)
+        return out
+
+    def caught_up(self, keep: Callable[[Key], bool]) -> None:
+        """All that was read before the last crash has been read again; only what `keep` names may come once more."""
+        with self._mutex:
+            self._replaying = False
+            for repeats in self._repeats.values():
+                repeats.forget(keep)
+            self._repeats = {directory: repeats for directory, repeats in self._repeats.items() if repeats}
+
+    def refresh(self) -> None:
+        """Close tables whose logs were redefined; their next change opens them as they are now."""
+        with self._mutex:
+            for name, table in list(self._tables.items()):
+                if not table.users and table.specs != list(self._specs(name)):
+                    self._tables.pop(name).close()
+
+    def close(self) -> None:
+        with self._mutex:
+            tables, self._tables = self._tables, OrderedDict()
+        for table in tables.values():
+            table.close()
+
+    # Appending.
+
+    def _append_all(self, jobs: list[tuple[_Writer, list[ChangeBatch]]], pause: Pause, *, again: bool) -> None:
+        """Give every log its batches, one at a time and all logs at once."""
+        for turn in range(max((len(queue) for _, queue in jobs), default=0)):
+            work: list[tuple[_Writer, ChangeBatch]] = []
+            for writer, queue in jobs:
+                if turn < len(queue):
+                    repeats = self._repeats.get(writer.directory) if again else None
+                    batch = queue[turn] if repeats is None else repeats.without(queue[turn])
+                    if batch is not None:
+                        work.append((writer, batch))
+            while work:
+                work, full = self._append_once(work)
+                if full is not None:
+                    pause(full)
+
+    def _append_once(
+        self, work: list[tuple[_Writer, ChangeBatch]]
+    ) -> tuple[list[tuple[_Writer, ChangeBatch]], DiskFull | None]:
+        """Append each batch; what found no room comes back, with the reason."""
+        before = [writer.ends() if writer.spec.predicate is not None else None for writer, _ in work]
+        waits = [writer.logs.submit(batch) if len(work) > 1 else None for writer, batch in work]
+        left: list[tuple[_Writer, ChangeBatch]] = []
+        full: DiskFull | None = None
+        failure: BaseException | None = None
+        for (writer, batch), wait, ends in zip(work, waits, before, strict=True):
+            try:
+                if wait is None:
+                    writer.logs.append(batch)
+                else:
+                    wait()
+            except DiskFull as error:
+                full = error
+                # With a filter, one of the two logs may have taken its part.
+                rest = batch if ends is None else writer.since(ends).without(batch)
+                if rest is not None:
+                    left.append((writer, rest))
+            except BaseException as error:  # noqa: BLE001
+                # The others are waited for first: nothing may be under way when this is raised.
+                failure = failure or error
+            else:
+                self._note(writer, batch)
+        if failure is not None:
+            raise failure
+        return left, full
+
+    def _note(self, writer: _Writer, batch: ChangeBatch) -> None:
+        ends = writer.ends()
+        with self._mutex:
+            self.appended_bytes += len(batch.rows)
+            self._ends.update(ends)
+
+    # Opening and closing.
+
+    def _recall(self) -> None:
+        """Find out what the logs hold that may come again."""
+        root = self._storage.root
+        try:
+            directories = self._files.list(root) if self._files.exists(root) else []
+        except OSError as error:
+            raise refused(error, "looking for logs", root) from error
+        for directory in directories:
+            reader = _open_reader(self._storage, directory)
+            if reader is None:
+                continue
+            with reader:
+                self._bring_into_order(reader)
+                end = reader.end()
+                self._ends[directory] = end
+                noted = None if self._noted is None else self._noted.get(directory, START)
+                if noted != end:
+                    repeats = self._repeats.setdefault(directory.removesuffix(_PARKED), Repeats())
+                    repeats.collect(reader, noted)
+
+    def _bring_into_order(self, reader: LogReader) -> None:
+        """Let a writer recover a log that was not closed: what it had made durable last is not readable before.
+
+        After power loss even one that was closed may have an old watermark, which is not synced.
+        """
+        lock = WriterLock.take(self._files, reader.directory)
+        last = lock.last
+        lock.release()
+        numbers, mark = reader.numbers(), reader.watermark()
+        if not numbers or (last.file, last.end) == (mark.file, mark.end):
+            return
+        storage, schema = self._storage, reader.heading(numbers[-1]).schema
+        TableLog.open(
+            reader.directory,
+            schema,
+            settings=storage.settings,
+            files=storage.files,
+            entropy=storage.entropy,
+            node=storage.node,
+            data_centre=storage.data_centre,
+        ).close()
+
+    def _acquire_patiently(self, name: TableId, schema: TableSchema, pause: Pause) -> _Table:
+        while True:
+            try:
+                return self._acquire(name, schema)
+            except DiskFull as full:
+                pause(full)
+
+    def _acquire(self, name: TableId, schema: TableSchema) -> _Table:
+        with self._mutex:
+            table = self._tables.get(name)
+            if table is None:
+                self._make_room()
+                table = self._tables[name] = self._open(name, schema)
+            self._tables.move_to_end(name)
+            table.users += 1
+            return table
+
+    def _release(self, tables: list[_Table]) -> None:
+        with self._mutex:
+            for table in tables:
+                table.users -= 1
+
+    def _make_room(self) -> None:
+        """Close the tables that were not written for longest. The mutex is held."""
+        for name in list(self._tables):
+            if len(self._tables) < self._open_max:
+                return
+            if not self._tables[name].users:
+                self._tables.pop(name).close()
+
+    def _open(self, name: TableId, schema: TableSchema) -> _Table:
+        specs = self._specs(name)
+        writers: list[_Writer] = []
+        try:
+            for spec in specs:
+                if spec.includes(self._storage.data_centre):
+                    writers.append(_Writer(self._storage, schema, spec, self._functions))  # noqa: PERF401
+        except BaseException:
+            for writer in writers:
+                writer.logs.close()
+            raise
+        return _Table(writers, specs)
+
+
+def _open_reader(storage: Storage, directory: str) -> LogReader | None:
+    """A reader of the log in this directory; None when it is no log."""
+    files: Files = storage.files or OsFiles()
+    path = os.path.join(storage.root, directory)
+    try:
+        found = files.exists(f"{path}/{identity.NAME}")
+    except OSError as error:
+        raise refused(error, "looking for a log", path) from error
+    return LogReader(path, files=files) if found else None

@@ -1,0 +1,91 @@
+"""PlaceSaver: saves places beside the tail, so that nobody waits for the disk who only wants to read on.
+
+A place is made by the tail's thread, at a moment when everything before it is durable; that it reaches the disk later
+changes nothing about it. At most one is under way. Where the order matters, as before a segment is let go, the tail
+saves it itself and waits.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import structlog
+
+from penstock.capture.cassandra.agent.place import Place, PlaceFile
+from penstock.capture.cassandra.schema.schemas import Schemas
+from penstock.errors import DiskFull
+
+log = structlog.get_logger()
+
+
+class PlaceSaver:
+    """The thread that saves, while there is one. Called by the tail's thread only."""
+
+    def __init__(self, places: PlaceFile, schemas: Schemas, saved: Place | None, *, background: bool) -> None:
+        # The last place that is known to be safe.
+        self.saved = saved
+        self._places = places
+        self._schemas = schemas
+        self._background = background
+        self._thread: threading.Thread | None = None
+        self._under_way: Place | None = None
+        self._error: BaseException | None = None
+
+    @property
+    def has_new_definitions(self) -> bool:
+        """Whether the next place brings table definitions with it."""
+        return self._places.revision != self._schemas.revision
+
+    def offer(self, place: Place) -> None:
+        """Save this place soon, unless another is under way. A full disk is no error: a later place will do."""
+        if not self.look():
+            return
+        definitions = self._definitions()
+        if not self._background:
+            self._save(place, self._schemas.revision, definitions)
+            self._under_way = place
+            self.look()
+            return
+        self._under_way = place
+        arguments = place, self._schemas.revision, definitions
+        self._thread = threading.Thread(target=self._save, args=arguments, name="penstock-place", daemon=True)
+        self._thread.start()
+
+    def save(self, place: Place) -> None:
+        """Save this place now. Raises DiskFull when there is no room, and may be called again then."""
+        self.wait()
+        self._places.save(place, self._schemas.revision, self._definitions())
+        self.saved = place
+
+    def look(self) -> bool:
+        """Whether nothing is under way; what was is taken note of."""
+        if self._thread is not None and self._thread.is_alive():
+            return False
+        self.wait()
+        return True
+
+    def wait(self) -> None:
+        """Wait for what is under way. Raises what went wrong with it, but for a full disk."""
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        error, place = self._error, self._under_way
+        self._error = self._under_way = None
+        if isinstance(error, DiskFull):
+            log.warning("place not saved, no room", error=str(error))
+        elif error is not None:
+            raise error
+        elif place is not None:
+            self.saved = place
+
+    def _definitions(self) -> dict[str, Any] | None:
+        """Table definitions for the place, when they are not those that were saved last."""
+        return self._schemas.to_json() if self.has_new_definitions else None
+
+    def _save(self, place: Place, revision: int, definitions: dict[str, Any] | None) -> None:
+        try:
+            self._places.save(place, revision, definitions)
+        except BaseException as error:  # noqa: BLE001
+            # It is raised where the agent can end with it.
+            self._error = error

@@ -1,0 +1,161 @@
+"""One agent as a process: signals, the HTTP endpoints, the listener, and the catalog around it.
+
+The tail runs in a thread, because a signal handler of the main thread must not wait for a lock that the thread it
+interrupted holds. The first SIGTERM or SIGINT ends the agent in good order; a second SIGINT ends the process at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+
+from penstock.capture.cassandra.agent.agent import Agent, Snapshots
+from penstock.control.execute import log_specs
+from penstock.filters.functions import Functions
+from penstock.log.catalog import Catalog
+from penstock.log.table_logs import LogSpec
+from penstock.model.schema import TableId, TableSchema
+from penstock.serve.http import HttpServer
+from penstock.serve.listener import Listener
+from penstock.settings import Settings, Share
+
+_LOOK_S = 0.1
+
+
+class AgentProcess:
+    """The agent and all that goes with it in one process."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._stop = threading.Event()
+        self._signals: list[int] = []
+        self._error: BaseException | None = None
+
+    def run(self, began: Callable[[dict[str, object]], None]) -> Agent:
+        """Run until a signal comes or the agent fails; `began` is told the facts once the tail runs."""
+        settings = self._settings
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._note_signal)
+        with ExitStack() as opened:
+            catalog = opened.enter_context(Catalog.open(str(settings.agent.directory)))
+            logs = CatalogLogs(catalog)
+            agent = Agent(
+                settings,
+                functions=Functions.load(settings.functions),
+                specs=logs.specs,
+                announce=logs.announce,
+                snapshots=make_snapshots,
+            )
+            facts: dict[str, object] = {}
+            if settings.http.enabled:
+                facts["http"] = opened.enter_context(HttpServer(settings.http, agent.status)).address
+            thread = threading.Thread(target=self._run_agent, args=(agent,), name="penstock-agent", daemon=True)
+            thread.start()
+            while thread.is_alive() and not agent.begun.is_set() and not self._signals:
+                agent.begun.wait(_LOOK_S)
+            if agent.begun.is_set() and self._error is None:
+                if settings.agent.listen:
+                    facts["listener"] = opened.enter_context(ListenerThread(settings)).address
+                began({"node": agent.node, "data_centre": agent.data_centre, **facts})
+            while thread.is_alive():
+                thread.join(_LOOK_S)
+                if self._signals:
+                    self._stop.set()
+        if self._error is not None:
+            raise self._error
+        return agent
+
+    def _run_agent(self, agent: Agent) -> None:
+        try:
+            agent.run(self._stop)
+        except BaseException as error:  # noqa: BLE001
+            # It is raised where the process can end with it.
+            self._error = error
+
+    def _note_signal(self, number: int, _frame: object) -> None:
+        if number == signal.SIGINT and self._signals:
+            raise KeyboardInterrupt
+        self._signals.append(number)
+
+
+class CatalogLogs:
+    """The logs of tables as the catalog has them; a table that it does not describe has its default log."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+
+    def specs(self, table: TableId) -> Sequence[LogSpec]:
+        """The logs of one table."""
+        if self._catalog.table(table) is None:
+            return [LogSpec()]
+        # A table whose changes the node logs is never without a log, or they would be lost in silence.
+        return log_specs(self._catalog, table) or [LogSpec()]
+
+    def announce(self, schema: TableSchema) -> None:
+        """Note a captured table, so that statements can name it."""
+        if not self._catalog.add_table(schema, cdc=True):
+            self._catalog.set_schema(schema)
+
+
+class ListenerThread:
+    """The listener with an event loop of its own."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.address = ""
+        self._settings = settings
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._ended: asyncio.Event | None = None
+        self._ready = threading.Event()
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="penstock-listener", daemon=True)
+
+    def __enter__(self) -> ListenerThread:
+        self._thread.start()
+        self._ready.wait()
+        if self._error is not None:
+            raise self._error
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._loop is not None and self._ended is not None:
+            # The loop may have ended by itself.
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._ended.set)
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._listen())
+        except BaseException as error:  # noqa: BLE001
+            self._error = error
+        finally:
+            self._ready.set()
+
+    async def _listen(self) -> None:
+        settings = self._settings
+        self._loop, self._ended = asyncio.get_running_loop(), asyncio.Event()
+        listener = Listener(str(settings.agent.directory), settings.listener, retention=settings.retention)
+        async with listener:
+            self.address = listener.address
+            self._ready.set()
+            await self._ended.wait()
+
+
+def make_snapshots(agent: Agent) -> Snapshots | None:
+    """What copies tables beside the tail; None when there is no node to ask, or nothing is wanted."""
+    settings = agent.settings
+    if not settings.cassandra.contact_points or settings.snapshot.share is Share.NONE:
+        return None
+    from penstock.capture.cassandra.snapshot.snapshotter import Snapshotter
+
+    return Snapshotter(
+        agent.connection,
+        agent.append,
+        agent.state_directory,
+        settings.snapshot,
+        captures=agent.captures,
+        node=settings.cassandra.contact_points[0],
+    )

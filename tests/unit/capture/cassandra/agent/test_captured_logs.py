@@ -1,0 +1,184 @@
+"""The logs of many tables: what they hold already is not appended again, and a full disk is waited out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from penstock.capture.cassandra.agent.captured_logs import CapturedLogs
+from penstock.errors import DiskFull, LogFailed
+from penstock.formats import avro
+from penstock.log.reader import LogReader
+from penstock.log.table_log import TableLog
+from penstock.log.table_logs import LogSpec, Storage
+from penstock.model.batch import ChangeBatch
+from penstock.model.change import Change, Op, Origin, Set
+from penstock.model.position import START
+from penstock.model.predicate import ColumnRef, Compare, Literal, Operator
+from penstock.sandbox.crash_files import CrashFiles
+from penstock.settings import LogSettings
+from penstock.system.files import Files
+from tests import sample
+
+SETTINGS = LogSettings(reserve_bytes=0)
+
+
+def change(number: int, *, file: str | None = "CommitLog-7-9.log", ordinal: int = 0) -> Change:
+    origin = Origin(file=file, position=None if file is None else number * 10, ordinal=ordinal)
+    return Change(Op.INSERT, {"id": number}, {"note": Set("")}, time=number, origin=origin)
+
+
+def batch(*numbers: int, file: str | None = "CommitLog-7-9.log") -> ChangeBatch:
+    return avro.encode(sample.SCHEMA, [change(number, file=file) for number in numbers])
+
+
+def logs(root: Path | str, ends: dict[str, str] | None, files: Files | None = None, *specs: LogSpec) -> CapturedLogs:
+    storage = Storage(str(root), SETTINGS, files)
+    return CapturedLogs(storage, lambda _table: specs or (LogSpec(),), ends, open_max=2)
+
+
+def never(full: DiskFull) -> None:
+    raise full
+
+
+def stored(root: Path | str, name: str = "shop.orders", files: Files | None = None) -> list[int]:
+    with LogReader(f"{root}/{name}", files=files) as reader:
+        return sample.numbers(reader.read())
+
+
+def test_what_stands_behind_the_noted_end_is_not_appended_again(tmp_path: Path) -> None:
+    first = logs(tmp_path, {})
+    first.append([batch(1, 2)], never)
+    first.caught_up(lambda _key: False)
+    noted = first.ends()
+    first.append([batch(3, 4)], never)
+    first.close()
+    second = logs(tmp_path, noted)
+    assert second.reach() == {9: 40}
+    second.append([batch(3, 4, 5)], never, again=True)
+    second.append([batch(4)], never, again=True)
+    second.close()
+    assert stored(tmp_path) == [1, 2, 3, 4, 5]
+
+
+def test_ends_stay_those_of_the_place_until_all_repeats_have_come(tmp_path: Path) -> None:
+    first = logs(tmp_path, {})
+    first.append([batch(1, 2)], never)
+    first.close()
+    second = logs(tmp_path, {})
+    second.append([batch(1)], never, again=True)
+    assert second.ends() == {}
+    second.close()
+    third = logs(tmp_path, second.ends())
+    third.append([batch(1, 2, 3)], never, again=True)
+    third.caught_up(lambda _key: False)
+    assert third.ends() == {"shop.orders": "000001:" + str(_end(tmp_path))}
+    third.close()
+    assert stored(tmp_path) == [1, 2, 3]
+
+
+def _end(root: Path) -> str:
+    with LogReader(f"{root}/shop.orders") as reader:
+        _, offset, ordinal = reader.end()
+        return f"{offset}:{ordinal}"
+
+
+def test_without_a_place_everything_before_the_last_file_counts_as_held(tmp_path: Path) -> None:
+    small = LogSettings(file_bytes_max=4096, reserve_bytes=0)
+    with TableLog.open(str(tmp_path / "shop.orders"), sample.SCHEMA, settings=small) as log:
+        for first in range(0, 300, 50):
+            log.append(batch(*range(first, first + 50)))
+    again = logs(tmp_path, None)
+    assert again.ends() is None
+    again.append([batch(*range(300)), batch(300)], never, again=True)
+    again.close()
+    assert stored(tmp_path) == list(range(301))
+
+
+def test_changes_of_a_snapshot_are_no_repeats(tmp_path: Path) -> None:
+    first = logs(tmp_path, {})
+    first.append([batch(1, file=None)], never)
+    first.close()
+    second = logs(tmp_path, {})
+    second.append([batch(1, file=None), batch(2)], never, again=True)
+    second.close()
+    assert stored(tmp_path) == [1, 1, 2]
+
+
+def test_log_that_was_replaced_by_an_older_copy_gets_a_change_twice_rather_than_never(tmp_path: Path) -> None:
+    first = logs(tmp_path, {})
+    first.append([batch(1)], never)
+    first.close()
+    second = logs(tmp_path, {"shop.orders": "000009:4096:3"})
+    second.append([batch(1, 2)], never, again=True)
+    second.close()
+    assert stored(tmp_path) == [1, 1, 2]
+
+
+def test_full_disk_is_waited_out_and_nothing_comes_twice() -> None:
+    files = CrashFiles()
+    large = LogSpec("large", Compare(ColumnRef("id"), Operator.MORE, Literal(2)))
+    kept = logs("d", {}, files, LogSpec(), large)
+    kept.append([batch(1)], never)
+    waits: list[DiskFull] = []
+
+    def free(full: DiskFull) -> None:
+        waits.append(full)
+        files.disk.capacity = None if len(waits) == 3 else files.disk.used
+
+    files.disk.capacity = files.disk.used + 40
+    kept.append([batch(2, 3), batch(4)], free)
+    kept.close()
+    assert stored("d", files=files) == [1, 2, 3, 4]
+    assert stored("d", "shop.orders@large", files) == [3, 4]
+    assert len(waits) == 3
+
+
+def test_other_errors_end_the_append() -> None:
+    files = CrashFiles()
+    kept = logs("d", {}, files)
+    kept.append([batch(1)], never)
+    # The next data sync fails, so nothing more is acknowledged on this log.
+    from penstock.sandbox.crash_files import Fault
+
+    files.disk.fault = Fault(files.disk.calls + 2, lasting=True)
+    with pytest.raises(LogFailed):
+        kept.append([batch(2)], never)
+
+
+def test_logs_not_written_for_longest_are_closed(tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    from penstock.model.schema import TableId
+
+    kept = logs(tmp_path, {})
+    schemas = [replace(sample.SCHEMA, table=TableId("shop", f"t{number}")) for number in range(5)]
+    for _ in range(2):
+        kept.append([avro.encode(schema, [change(1)]) for schema in schemas], never)
+    for number in range(3):
+        # A closed log can be opened by another writer.
+        TableLog.open(str(tmp_path / f"shop.t{number}"), schemas[number]).close()
+    kept.close()
+    assert {str(table): count for table, count in kept.changes.items()} == {f"shop.t{n}": 2 for n in range(5)}
+
+
+def test_redefined_logs_are_opened_anew(tmp_path: Path) -> None:
+    specs = [LogSpec()]
+    kept = CapturedLogs(Storage(str(tmp_path), SETTINGS), lambda _table: specs, {})
+    kept.append([batch(1)], never)
+    specs.append(LogSpec("second"))
+    kept.append([batch(2)], never)
+    kept.refresh()
+    kept.append([batch(3)], never)
+    kept.close()
+    assert stored(tmp_path) == [1, 2, 3]
+    assert stored(tmp_path, "shop.orders@second") == [3]
+
+
+def test_empty_start_knows_of_nothing(tmp_path: Path) -> None:
+    kept = logs(tmp_path / "new", None)
+    assert kept.reach() == {}
+    kept.caught_up(lambda _key: False)
+    assert kept.ends() == {}
+    assert START.file == 0
