@@ -3,7 +3,7 @@
 Library code asks structlog for a logger and names facts as keys; only a process's entry point calls `set_up_logging`.
 Events go to standard error, so that standard output holds nothing but data: in colours on a terminal, as one JSON
 object per line otherwise. Metric names stand here as constants, so that code, dashboards and alerts agree; a number
-is counted under its name by whoever owns it, and no server publishes them yet.
+is counted under its name by whoever owns it, and `serve.metrics` publishes those of the agent.
 """
 
 from __future__ import annotations
@@ -28,6 +28,41 @@ SUBSCRIPTION_LAG_BYTES: Final = "penstock_subscription_lag_bytes"
 PARKED_CHANGES: Final = "penstock_parked_changes_total"
 LOST_CHANGES: Final = "penstock_lost_changes_total"
 LISTENER_CLIENTS: Final = "penstock_listener_clients"
+# The agent beside a Cassandra node.
+AGENT_INFO: Final = "penstock_agent_info"
+AGENT_RUNNING: Final = "penstock_agent_running"
+AGENT_WAITING: Final = "penstock_agent_waiting"
+AGENT_START_SECONDS: Final = "penstock_agent_start_time_seconds"
+CASSANDRA_QUERYABLE: Final = "penstock_cassandra_queryable"
+COMMIT_LOG_SEGMENT: Final = "penstock_commit_log_segment_id"
+COMMIT_LOG_POSITION: Final = "penstock_commit_log_position_bytes"
+COMMIT_LOG_SAVED_SEGMENT: Final = "penstock_commit_log_saved_segment_id"
+COMMIT_LOG_SAVED_POSITION: Final = "penstock_commit_log_saved_position_bytes"
+COMMIT_LOG_MUTATIONS: Final = "penstock_commit_log_mutations_total"
+COMMIT_LOG_SKIPPED: Final = "penstock_commit_log_skipped_mutations_total"
+COMMIT_LOG_DAMAGED: Final = "penstock_commit_log_damaged_places_total"
+COMMIT_LOG_SEGMENTS: Final = "penstock_commit_log_segments_total"
+PARKED_ENTRIES: Final = "penstock_parked_entries"
+PARKED_ENTRIES_TOTAL: Final = "penstock_parked_entries_total"
+PARKED_BYTES: Final = "penstock_parked_bytes"
+CDC_RAW_BYTES: Final = "penstock_cdc_raw_bytes"
+CDC_RAW_LIMIT_BYTES: Final = "penstock_cdc_raw_limit_bytes"
+CDC_RAW_SEGMENTS: Final = "penstock_cdc_raw_segments"
+CDC_RAW_FOREIGN_FILES: Final = "penstock_cdc_raw_foreign_files"
+CAPTURE_LAG_BYTES: Final = "penstock_capture_lag_bytes"
+CAPTURE_LAG_SECONDS: Final = "penstock_capture_lag_seconds"
+LAST_WRITE_SECONDS: Final = "penstock_last_write_time_seconds"
+LAST_CAPTURE_SECONDS: Final = "penstock_last_capture_time_seconds"
+# Its snapshots.
+SNAPSHOT_RUNNING: Final = "penstock_snapshot_running"
+SNAPSHOT_COMPLETED: Final = "penstock_snapshot_completed"
+SNAPSHOT_ABORTED: Final = "penstock_snapshot_aborted"
+SNAPSHOT_TABLES: Final = "penstock_snapshot_tables"
+SNAPSHOT_TABLES_REMAINING: Final = "penstock_snapshot_remaining_tables"
+SNAPSHOT_SECONDS: Final = "penstock_snapshot_seconds"
+SNAPSHOT_ROWS: Final = "penstock_snapshot_rows_total"
+SNAPSHOT_PROGRESS: Final = "penstock_snapshot_progress_ratio"
+SNAPSHOT_RETRIES: Final = "penstock_snapshot_retries_total"
 
 METRICS: Final = (
     APPENDED_CHANGES,
@@ -42,6 +77,39 @@ METRICS: Final = (
     PARKED_CHANGES,
     LOST_CHANGES,
     LISTENER_CLIENTS,
+    AGENT_INFO,
+    AGENT_RUNNING,
+    AGENT_WAITING,
+    AGENT_START_SECONDS,
+    CASSANDRA_QUERYABLE,
+    COMMIT_LOG_SEGMENT,
+    COMMIT_LOG_POSITION,
+    COMMIT_LOG_SAVED_SEGMENT,
+    COMMIT_LOG_SAVED_POSITION,
+    COMMIT_LOG_MUTATIONS,
+    COMMIT_LOG_SKIPPED,
+    COMMIT_LOG_DAMAGED,
+    COMMIT_LOG_SEGMENTS,
+    PARKED_ENTRIES,
+    PARKED_ENTRIES_TOTAL,
+    PARKED_BYTES,
+    CDC_RAW_BYTES,
+    CDC_RAW_LIMIT_BYTES,
+    CDC_RAW_SEGMENTS,
+    CDC_RAW_FOREIGN_FILES,
+    CAPTURE_LAG_BYTES,
+    CAPTURE_LAG_SECONDS,
+    LAST_WRITE_SECONDS,
+    LAST_CAPTURE_SECONDS,
+    SNAPSHOT_RUNNING,
+    SNAPSHOT_COMPLETED,
+    SNAPSHOT_ABORTED,
+    SNAPSHOT_TABLES,
+    SNAPSHOT_TABLES_REMAINING,
+    SNAPSHOT_SECONDS,
+    SNAPSHOT_ROWS,
+    SNAPSHOT_PROGRESS,
+    SNAPSHOT_RETRIES,
 )
 
 

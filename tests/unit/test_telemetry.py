@@ -47,5 +47,9 @@ def test_events_are_readable_lines_on_a_terminal(monkeypatch: pytest.MonkeyPatch
 def test_metric_names_have_prefix_and_base_unit() -> None:
     constants = {value for name, value in vars(telemetry).items() if name.isupper() and isinstance(value, str)}
     assert constants == set(telemetry.METRICS)
+    units = "bytes|bytes_total|seconds|ratio|id|info"
+    things = "changes_total|files|clients|segments|segments_total|mutations_total|places_total|entries|entries_total"
+    things += "|tables|rows_total|retries_total"
+    states = "running|waiting|queryable|completed|aborted"
     for name in telemetry.METRICS:
-        assert re.fullmatch(r"penstock_[a-z_]+?_(changes_total|bytes|bytes_total|seconds|files|clients)", name), name
+        assert re.fullmatch(rf"penstock_[a-z_]+?_({units}|{things}|{states})", name), name

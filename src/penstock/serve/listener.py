@@ -10,9 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
-import hmac
-import ipaddress
 import os
 import socket
 import ssl
@@ -37,6 +34,7 @@ from penstock.errors import (
 from penstock.log import names
 from penstock.log.subscription import Start, Subscription
 from penstock.model.position import Position
+from penstock.serve.access import Token, tls_context
 from penstock.serve.connection import CHUNK_BYTES, READ_BYTES, Connection, Link, Pools
 from penstock.serve.feed import Feed
 from penstock.serve.protocol import REQUESTS, Failure, Frame, Hello, Kind, Parser, Welcome, parse
@@ -50,8 +48,6 @@ _THREADS = 8
 _GOODBYE_S = 2.0
 # The event loop needs up to four rounds to accept a connection or to close one.
 _ROUNDS = 5
-_TOKEN_BYTES_MAX = 4096
-_TOKEN_LENGTH_MIN = 16
 
 
 class Listener:
@@ -69,8 +65,9 @@ class Listener:
         self._settings = settings
         self._retention = retention
         self._clock = clock or SystemClock()
-        self._token = _read_token(settings)
-        self._tls = _tls_context(settings)
+        self._token = _token(settings)
+        host = None if settings.path is not None else settings.host
+        self._tls = tls_context(host, settings.tls_certificate_file, settings.tls_key_file)
         self._server: asyncio.Server | None = None
         self._feeds: dict[str, Feed] = {}
         self._feeds_lock = asyncio.Lock()
@@ -201,16 +198,9 @@ class Listener:
             raise CorruptFrame("the first frame must be a greeting")
         hello = parse(frames[0])
         assert isinstance(hello, Hello)
-        self._check_token(hello.token)
-        return hello, frames[1:]
-
-    def _check_token(self, given: str | None) -> None:
-        """Compare digests, which takes the same time whatever was given."""
-        if self._token is None:
-            return
-        digest = hashlib.sha256((given or "").encode("utf-8", "surrogatepass")).digest()
-        if not hmac.compare_digest(digest, self._token):
+        if self._token is not None and not self._token.matches(hello.token or ""):
             raise AccessDenied("access denied")
+        return hello, frames[1:]
 
     async def _run(self, link: Link, hello: Hello, early: list[Frame]) -> None:
         loop = asyncio.get_running_loop()
@@ -325,43 +315,12 @@ async def _say_goodbye(reader: asyncio.StreamReader, writer: asyncio.StreamWrite
             await writer.wait_closed()
 
 
-def _read_token(settings: ListenerSettings) -> bytes | None:
-    """The digest of the token; the token itself is not kept."""
-    if settings.token_file is None:
-        if settings.path is None:
-            raise InvalidSetting("a TCP listener needs listener.token_file: anyone on the machine could connect")
-        return None
-    try:
-        with settings.token_file.open("rb") as file:
-            token = file.read(_TOKEN_BYTES_MAX + 1).strip()
-    except OSError as error:
-        raise InvalidSetting(f"cannot read the token: {error.strerror}", file=settings.token_file) from error
-    if not _TOKEN_LENGTH_MIN <= len(token) <= _TOKEN_BYTES_MAX:
-        limits = f"{_TOKEN_LENGTH_MIN} to {_TOKEN_BYTES_MAX}"
-        raise InvalidSetting(f"a token has {limits} bytes", file=settings.token_file)
-    return hashlib.sha256(token).digest()
-
-
-def _tls_context(settings: ListenerSettings) -> ssl.SSLContext | None:
-    if settings.tls_certificate_file is None:
-        if settings.path is None and not _is_loopback(settings.host):
-            raise InvalidSetting("listening beyond the loopback needs TLS", host=settings.host)
-        return None
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    try:
-        context.load_cert_chain(settings.tls_certificate_file, settings.tls_key_file)
-    except OSError as error:
-        reason = error.strerror or "not a certificate and its key"
-        raise InvalidSetting(f"cannot use the certificate: {reason}", file=settings.tls_certificate_file) from error
-    return context
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+def _token(settings: ListenerSettings) -> Token | None:
+    if settings.token_file is not None:
+        return Token.read(settings.token_file)
+    if settings.path is None:
+        raise InvalidSetting("a TCP listener needs listener.token_file: anyone on the machine could connect")
+    return None
 
 
 def _unix_socket(path: str) -> socket.socket:

@@ -1,0 +1,58 @@
+"""Makes docs/reference/metrics.md from the list of metrics, so that page and code cannot differ.
+
+`python scripts/metrics_page.py` prints the page, `--write` writes it. A unit test compares the two.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from penstock.serve.metrics import METRICS, Metric
+
+PAGE = Path(__file__).parent.parent / "docs" / "reference" / "metrics.md"
+_HEAD = """# Metrics
+
+<!-- Made by scripts/metrics_page.py from src/penstock/serve/metrics.py; `make docs` writes it. -->
+
+The agent's [HTTP server](http.md) gives these under `/metrics`, in Prometheus's text format. A counter counts since the
+agent was started. The last column is the attribute of Debezium's MBeans
+`debezium.cassandra:type=connector-metrics,context=snapshot|streaming,server=…` that says the same.
+
+| metric | kind | labels | meaning | Debezium's JMX |
+| --- | --- | --- | --- | --- |
+"""
+_TAIL = """
+Debezium's `SnapshotPaused`, `SnapshotSkipped`, `CapturedTables` and the chunk attributes never change in its Cassandra
+connector and have no counterpart. `CommitLogFilename` is text, which a metric cannot be; the number in the segment's
+name, `CommitLog-8-1794726648383.log` for one, says the same.
+
+What to be warned about:
+
+```
+penstock_cdc_raw_bytes / penstock_cdc_raw_limit_bytes > 0.75    # at 1 the node refuses writes
+penstock_agent_running == 0
+increase(penstock_commit_log_damaged_places_total[1h]) > 0
+increase(penstock_commit_log_segments_total{outcome!="done"}[1h]) > 0
+penstock_capture_lag_seconds > 60
+penstock_parked_entries > 0                                     # for hours: a table whose definition never came
+```
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    return _HEAD + "".join(map(_row, METRICS)) + _TAIL
+
+
+def _row(metric: Metric) -> str:
+    labels = ", ".join(f"`{label}`" for label in metric.labels)
+    debezium = f"`{metric.debezium}`" if metric.debezium else ""
+    return f"| `{metric.name}` | {metric.kind} | {labels} | {metric.help} | {debezium} |\n"
+
+
+if __name__ == "__main__":
+    if "--write" in sys.argv[1:]:
+        PAGE.write_text(page(), encoding="utf-8")
+    else:
+        sys.stdout.write(page())

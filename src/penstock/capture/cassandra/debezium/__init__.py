@@ -1,0 +1,1 @@
+"""Debezium: a configuration of its Cassandra connector, read unchanged."""

@@ -1,0 +1,178 @@
+"""Metrics: every number of the status is there once, under its documented name."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from pathlib import Path
+
+from prometheus_client.parser import text_string_to_metric_families
+
+import penstock
+from penstock import telemetry
+from penstock.capture.cassandra.agent.agent import Agent
+from penstock.capture.cassandra.agent.status import AgentStatus
+from penstock.capture.cassandra.snapshot.status import SnapshotStatus, Stage, TableProgress
+from penstock.model.schema import TableId
+from penstock.serve.http import health_checks
+from penstock.serve.metrics import METRICS, AgentMetrics
+from penstock.settings import AgentSettings, Settings
+from scripts import metrics_page
+
+SNAPSHOT = SnapshotStatus(
+    "initial",
+    running=True,
+    completed=True,
+    aborted=True,
+    retries=101,
+    tables_total=102,
+    tables_remaining=103,
+    duration_s=104.5,
+    rows={"shop.orders": 105},
+    tables=(TableProgress(TableId("shop", "orders"), Stage.RUNNING, 1, 105, 2, 0.25, None, 0, None),),
+)
+# A different number in every field, so that no two can be mixed up.
+FULL = AgentStatus(
+    node="node1",
+    data_centre="dc1",
+    started_time_us=1_000_000,
+    running=True,
+    waiting="x",
+    segment="CommitLog-8-2.log",
+    position=3,
+    saved_segment="CommitLog-8-4.log",
+    saved_position=5,
+    mutations=6,
+    changes=7,
+    skipped=8,
+    parked=9,
+    parked_waiting=10,
+    parked_bytes=11,
+    damaged=12,
+    segments_done=13,
+    segments_failed=14,
+    segments_lost=15,
+    foreign_files=16,
+    appended_bytes=17,
+    table_changes={"shop.orders": 18, "shop.carts": 19},
+    cdc_raw_bytes=20,
+    cdc_raw_bytes_max=21,
+    cdc_raw_segments=22,
+    lag_bytes=23,
+    lag_s=24.5,
+    last_write_time_us=25_000_000,
+    last_capture_time_us=26_000_000,
+    queryable=True,
+    snapshot=SNAPSHOT,
+)
+
+
+def samples(status: AgentStatus) -> dict[tuple[str, tuple[str, ...]], float]:
+    text = AgentMetrics(lambda: status).text().decode()
+    return {
+        (sample.name, tuple(sample.labels.values())): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def test_every_number_stands_under_its_name() -> None:
+    assert samples(FULL) == {
+        ("penstock_agent_info", ("dc1", "node1", penstock.__version__)): 1,
+        ("penstock_agent_running", ()): 1,
+        ("penstock_agent_waiting", ()): 1,
+        ("penstock_agent_start_time_seconds", ()): 1,
+        ("penstock_cassandra_queryable", ()): 1,
+        ("penstock_commit_log_segment_id", ()): 2,
+        ("penstock_commit_log_position_bytes", ()): 3,
+        ("penstock_commit_log_saved_segment_id", ()): 4,
+        ("penstock_commit_log_saved_position_bytes", ()): 5,
+        ("penstock_commit_log_mutations_total", ()): 6,
+        ("penstock_commit_log_skipped_mutations_total", ()): 8,
+        ("penstock_parked_entries_total", ()): 9,
+        ("penstock_parked_entries", ()): 10,
+        ("penstock_parked_bytes", ()): 11,
+        ("penstock_commit_log_damaged_places_total", ()): 12,
+        ("penstock_commit_log_segments_total", ("done",)): 13,
+        ("penstock_commit_log_segments_total", ("failed",)): 14,
+        ("penstock_commit_log_segments_total", ("lost",)): 15,
+        ("penstock_cdc_raw_foreign_files", ()): 16,
+        ("penstock_appended_bytes_total", ()): 17,
+        ("penstock_appended_changes_total", ("shop.orders",)): 18,
+        ("penstock_appended_changes_total", ("shop.carts",)): 19,
+        ("penstock_cdc_raw_bytes", ()): 20,
+        ("penstock_cdc_raw_limit_bytes", ()): 21,
+        ("penstock_cdc_raw_segments", ()): 22,
+        ("penstock_capture_lag_bytes", ()): 23,
+        ("penstock_capture_lag_seconds", ()): 24.5,
+        ("penstock_last_write_time_seconds", ()): 25,
+        ("penstock_last_capture_time_seconds", ()): 26,
+        ("penstock_snapshot_running", ()): 1,
+        ("penstock_snapshot_completed", ()): 1,
+        ("penstock_snapshot_aborted", ()): 1,
+        ("penstock_snapshot_retries_total", ()): 101,
+        ("penstock_snapshot_tables", ()): 102,
+        ("penstock_snapshot_remaining_tables", ()): 103,
+        ("penstock_snapshot_seconds", ()): 104.5,
+        ("penstock_snapshot_rows_total", ("shop.orders",)): 105,
+        ("penstock_snapshot_progress_ratio", ("shop.orders",)): 0.25,
+    }
+
+
+def test_what_is_not_known_is_not_said() -> None:
+    found = {name for name, _ in samples(AgentStatus(node="n", data_centre="", started_time_us=0))}
+    assert not {name for name in found if "snapshot" in name}
+    unknown = ["cassandra_queryable", "commit_log_segment_id", "cdc_raw_limit_bytes", "last_write_time_seconds"]
+    assert not found & {f"penstock_{name}" for name in unknown}
+    assert "penstock_agent_running" in found
+
+
+def test_a_strange_segment_name_is_no_number() -> None:
+    assert ("penstock_commit_log_segment_id", ()) not in samples(replace(FULL, segment="strange"))
+
+
+def test_every_number_of_the_status_is_published() -> None:
+    read = {field.name for field in fields(AgentStatus)}
+    # Texts are health's matter, and the sum over the tables is left to whoever asks.
+    unpublished = read - {"failure", "changes"}
+    shown = samples(FULL)
+    for name in unpublished - {"node", "data_centre", "snapshot", "table_changes"}:
+        blank = AgentStatus(node="node1", data_centre="dc1", started_time_us=0, snapshot=SNAPSHOT)
+        assert samples(replace(FULL, **{name: getattr(blank, name)})) != shown, name
+
+
+def test_an_agent_that_has_not_begun_can_be_asked(tmp_path: Path) -> None:
+    agent = Agent(Settings(agent=AgentSettings(directory=tmp_path, node="node1")))
+    found = samples(agent.status())
+    assert found["penstock_agent_running", ()] == 0
+    assert found["penstock_agent_info", ("", "node1", penstock.__version__)] == 1
+    checks = health_checks(agent.status())
+    assert checks["agent"] == {"healthy": False, "message": "not running"}
+
+
+def test_names_are_those_of_telemetry_and_come_once() -> None:
+    names = [metric.name for metric in METRICS]
+    assert len(set(names)) == len(names)
+    assert set(names) <= set(telemetry.METRICS)
+    assert all(metric.name.endswith("_total") == (metric.kind == "counter") for metric in METRICS)
+
+
+def test_every_changing_attribute_of_debezium_has_its_metric() -> None:
+    assert {metric.debezium for metric in METRICS if metric.debezium} == {
+        "CommitLogFilename",
+        "CommitLogPosition",
+        "NumberOfProcessedMutations",
+        "NumberOfUnrecoverableErrors",
+        "CdcDirectoryTotalBytes",
+        "TotalTableCount",
+        "RemainingTableCount",
+        "SnapshotRunning",
+        "SnapshotCompleted",
+        "SnapshotAborted",
+        "SnapshotDurationInSeconds",
+        "RowsScanned",
+    }
+
+
+def test_the_page_is_made_from_the_list_and_up_to_date() -> None:
+    page = metrics_page.PAGE.read_text(encoding="utf-8")
+    assert page == metrics_page.page(), "run `make docs`"
