@@ -14,6 +14,9 @@ STAMP := $(VENV)/.installed
 TESTS ?= tests
 WORKERS ?= auto
 SCHEDULES ?= 1000000
+# How often `make kill-campaign` kills the agent and the node.
+AGENT_KILLS ?= 60
+NODE_KILLS ?= 12
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # The editable package has its kernels beside their source; nothing may be written into a read-only cache elsewhere.
@@ -23,7 +26,7 @@ export PYTHONUNBUFFERED := 1
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-$(STAMP): requirements.lock pyproject.toml setup.py $(wildcard src/penstock/*/_*.py)
+$(STAMP): requirements.lock pyproject.toml setup.py $(wildcard src/penstock/*/_*.py src/penstock/*/*/_*.py src/penstock/*/*/*/_*.py)
 	@scripts/check-python $(PYTHON)
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --require-hashes --requirement requirements.lock
@@ -42,6 +45,10 @@ run: install ## Install, then run the demo: a small cluster, its change logs, a 
 test: install ## Run every test (TESTS=path picks some, WORKERS=n sets the processes)
 	@scripts/prepare-tests $(BIN)/python
 	PATH="$(CURDIR)/.cache/go/bin:$$PATH" $(BIN)/python -m pytest --numprocesses $(WORKERS) $(TESTS)
+
+.PHONY: test-cassandra
+test-cassandra: TESTS := tests/integration/cassandra
+test-cassandra: test ## Run only the tests on real Cassandra nodes (also part of `make test`)
 
 .PHONY: check
 check: install ## Lint, format check, strict types, layers, house rules
@@ -62,21 +69,29 @@ bench: install ## Measure speed against the peers, in one run (Kafka's needs Jav
 	$(BIN)/python -m bench
 
 .PHONY: fuzz
-fuzz: install ## Feed the decoders a million damaged inputs (also part of `make test`)
-	$(BIN)/python -m pytest --numprocesses $(WORKERS) --durations 10 tests/property/test_decoders_fuzzed.py
+fuzz: install ## Feed the decoders millions of damaged inputs (also part of `make test`)
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --durations 10 tests/property/test_decoders_fuzzed.py \
+		tests/property/test_mutations_fuzzed.py
 
 .PHONY: crash-campaign
 crash-campaign: install ## Crash the log a million times; SCHEDULES=n sets how often
 	PENSTOCK_SCHEDULES=$(SCHEDULES) $(BIN)/python -m pytest --numprocesses $(WORKERS) --timeout 0 \
 		tests/simulation/test_log_crashes.py -k campaign
 
+.PHONY: kill-campaign
+kill-campaign: install ## Kill the agent and real Cassandra nodes under load; AGENT_KILLS=n NODE_KILLS=n set how often
+	PENSTOCK_AGENT_KILLS=$(AGENT_KILLS) PENSTOCK_NODE_KILLS=$(NODE_KILLS) $(BIN)/python -m pytest --timeout 0 -s \
+		tests/integration/cassandra/test_kills.py
+
 .PHONY: docs
 docs: install ## Make the generated pages and build the documentation into site/
 	$(BIN)/python scripts/settings_page.py --write
+	$(BIN)/python scripts/debezium_page.py --write
+	$(BIN)/python scripts/metrics_page.py --write
 	$(BIN)/zensical build --clean
 
 .PHONY: java
-java: ## Say whether Java 17 is here, or how to install it (only the benchmarks need it so far)
+java: ## Say whether Java 17 is here, or how to install it (for real Cassandra nodes, and the benchmarks)
 	@scripts/check-java
 
 .PHONY: lock

@@ -1,10 +1,13 @@
-"""What the tests counted, shown at the end of a run: figures without which a green line says little."""
+"""How tests are shared out among processes, and what they counted: figures without which a green line says little."""
 
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
+
+from tests.groups import group_of
 
 # Recorded with `record_property` by the tests that count; the values add up.
 COUNTED = ("crash schedules", "refusal schedules", "kills")
@@ -19,3 +22,15 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for name in COUNTED:
         if totals[name]:
             terminalreporter.write_line(f"{name}: {totals[name]}, lost 0, invented 0")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Tests that share a server go to one process, so that it is started once; all others wherever there is room."""
+    from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
+
+    class ByGroup(LoadScopeScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            return group_of(nodeid)
+
+    return ByGroup(config, log)

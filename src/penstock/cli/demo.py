@@ -28,6 +28,8 @@ from penstock.settings import LogSettings, load
 _MARK = "penstock-demo.json"
 # Without a terminal nobody could stop it, so it is short.
 _ROWS_UNWATCHED = 3_000
+_SECONDS_UNWATCHED = 10.0
+_NODES = "dc1=3,dc2=2"
 _NODES_MAX = 24
 _LACKS_SHOWN = 5
 _FILE_BYTES_MAX = 8 << 20
@@ -39,25 +41,76 @@ def demo(
     ] = None,
     directory: Annotated[str | None, typer.Option("--dir", metavar="DIR", help="Keep the data in DIR.")] = None,
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="Same seed, same workload.")] = 1,
-    nodes: Annotated[
-        str, typer.Option("--nodes", metavar="DC=N,…", help="Data centres and their nodes.")
-    ] = "dc1=3,dc2=2",
+    nodes: Annotated[str, typer.Option("--nodes", metavar="DC=N,…", help="Data centres and their nodes.")] = _NODES,
     config: Annotated[
         str | None, typer.Option("--config", metavar="FILE", help="A TOML file with settings; section log is used.")
+    ] = None,
+    cassandra: Annotated[
+        bool, typer.Option("--cassandra", help="Run a real Cassandra node instead (needs Java 17 and Maven).")
+    ] = False,
+    version: Annotated[
+        str | None, typer.Option("--version", metavar="VERSION", help="Of Cassandra; 5.0.9 unless told otherwise.")
+    ] = None,
+    seconds: Annotated[
+        float | None, typer.Option("--seconds", metavar="S", min=0.1, help="With --cassandra: end after so long.")
     ] = None,
     json: JsonOption = False,
 ) -> None:
     """Run a sandbox cluster under load, with a change log on every node; check every acknowledged write at the end."""
-    centres = parse_nodes(nodes)
+    if not cassandra and (version is not None or seconds is not None):
+        raise InvalidInput("--version and --seconds go with --cassandra")
     settings = _log_settings(config)
     console = Console()
     watched = console.is_terminal and not json
+    if cassandra:
+        if nodes != _NODES:
+            raise InvalidInput("--nodes is for the sandbox cluster; with --cassandra there is one node")
+        _cassandra(console, directory, settings, version, seed, rows, seconds, watched=watched, json=json)
+        return
+    centres = parse_nodes(nodes)
     with _home(directory) as home, _stop_on_signal() as stopped:
         goal = rows if rows is not None or watched else _ROWS_UNWATCHED
         plan = Plan(home, centres, seed, goal, paced=goal is None, settings=settings)
         with _view(console, watched) as view:
             outcome = run(plan, stopped, view)
         _print_outcome(outcome, directory, json=json)
+    output.flush()
+    if not outcome.sound:
+        raise typer.Exit(1)
+
+
+def _cassandra(
+    console: Console,
+    directory: str | None,
+    settings: LogSettings,
+    version: str | None,
+    seed: int,
+    rows: int | None,
+    seconds: float | None,
+    *,
+    watched: bool,
+    json: bool,
+) -> None:
+    from penstock.cli import demo_cassandra
+    from penstock.sandbox.cassandra_jars import LATEST
+
+    open_ended = rows is None and seconds is None
+    with _home(directory, fresh=True) as home, _stop_on_signal() as stopped:
+        plan = demo_cassandra.CassandraPlan(
+            home,
+            version or LATEST,
+            seed,
+            rows,
+            _SECONDS_UNWATCHED if open_ended and not watched else seconds,
+            paced=watched,
+            settings=settings,
+        )
+        with _view(console, watched) as view:
+            outcome = demo_cassandra.run(plan, stopped, view)
+        if json:
+            output.emit(demo_cassandra.summary(outcome))
+        else:
+            demo_cassandra.print_outcome(outcome, directory)
     output.flush()
     if not outcome.sound:
         raise typer.Exit(1)
@@ -85,8 +138,11 @@ def _log_settings(config: str | None) -> LogSettings:
 
 
 @contextmanager
-def _home(directory: str | None) -> Iterator[str]:
-    """Where the data goes: the directory that was named, or one that is removed in the end."""
+def _home(directory: str | None, *, fresh: bool = False) -> Iterator[str]:
+    """Where the data goes: the directory that was named, or one that is removed in the end.
+
+    With `fresh` what an earlier demo left there is no beginning either.
+    """
     if directory is None:
         path = tempfile.mkdtemp(prefix="penstock-demo-")
         try:
@@ -98,13 +154,17 @@ def _home(directory: str | None) -> Iterator[str]:
     mark = os.path.join(path, _MARK)
     try:
         os.makedirs(path, mode=0o700, exist_ok=True)
-        if os.listdir(path) and not os.path.exists(mark):
-            raise InvalidInput(f"{path} is not empty and not from an earlier demo; name a new or an empty directory")
+        if os.listdir(path) and (fresh or not os.path.exists(mark)):
+            raise InvalidInput(f"{path} is not empty{_earlier(fresh)}; name a new or an empty directory")
         with open(mark, "w", encoding="utf-8") as file:
             file.write(json_text.dumps({"what": "the data of `penstock demo`; delete it when you like"}) + "\n")
     except OSError as error:
         raise StorageError(f"cannot use the directory: {error.strerror}", directory=path) from error
     yield path
+
+
+def _earlier(fresh: bool) -> str:
+    return "" if fresh else " and not from an earlier demo"
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from random import Random
@@ -37,11 +37,11 @@ from penstock.system.files import OsFiles
 WRITES_MAX = 1_000_000
 _BATCH = 100
 # Writes per second while someone watches: lively, and gentle to a laptop.
-_PACE = 1500
-_VIEW_S = 0.25
+PACE = 1500
+VIEW_S = 0.25
 _COMMIT_S = 0.25
 _VISIT_S = 2.0
-_CATCH_UP_S = 30.0
+CATCH_UP_S = 30.0
 _SETTLE_US = 100_000
 _TIMEOUT_US = 1_000_000
 # Crash a node after so many writes, bring it back after so many more.
@@ -222,8 +222,7 @@ class _Session:
         self._view = view
         self._goal = plan.rows if plan.rows is not None else WRITES_MAX
         self._statements = Workload(plan.seed).statements()
-        self._seen = 0
-        self._begun = self._viewed = time.monotonic()
+        self._meter = Meter()
         self.figures = Figures(goal=plan.rows, directory=plan.directory)
         self.figures.nodes = [NodeFigures(node.name, node.data_centre) for node in cluster.nodes.values()]
         self.faults = Faults(cluster, plan.seed, plan.rows, self.figures.events.append)
@@ -252,18 +251,18 @@ class _Session:
                 figures.refused += count
             figures.written += count
             self.faults.look(figures.written)
-            if time.monotonic() - self._viewed >= _VIEW_S:
+            if self._meter.due:
                 self.refresh()
             if self._plan.paced:
-                ahead = figures.written / _PACE - (time.monotonic() - self._begun)
-                stopped.wait(min(max(0.0, ahead), _VIEW_S))
+                ahead = figures.written / PACE - (time.monotonic() - self._meter.begun)
+                stopped.wait(min(max(0.0, ahead), VIEW_S))
 
     def settle(self) -> None:
         """Bring every node back and let hints arrive."""
         self.faults.mend()
         # What was sent to a node just as it died becomes a hint only when it times out.
         timed_out = time.monotonic() + (_TIMEOUT_US / 1e6 if self.faults.crashes else 0.0)
-        deadline = timed_out + _CATCH_UP_S
+        deadline = timed_out + CATCH_UP_S
         while (now := time.monotonic()) < deadline:
             self._cluster.run_for(_SETTLE_US)
             self.refresh()
@@ -272,37 +271,61 @@ class _Session:
 
     def finish_readers(self) -> None:
         for reader in self.readers:
-            reader.finish(_CATCH_UP_S)
+            reader.finish(CATCH_UP_S)
 
     def refresh(self) -> None:
         """Measure, and show."""
-        now = time.monotonic()
         figures = self.figures
-        passed = max(1e-6, now - self._viewed)
-        self._viewed = now
+        passed = self._meter.tick(figures)
+        for node in figures.nodes:
+            measure_node(node, [self._log(node.name, schema.table) for schema in TABLES], passed)
+            node.up = self._cluster.nodes[node.name].up
+        measure_readers(figures, self.readers, passed)
+        self._view(figures)
+
+
+class Meter:
+    """The clock of a view: how much time has passed, and how fast writes are acknowledged."""
+
+    def __init__(self) -> None:
+        self.begun = self.viewed = time.monotonic()
+        self._seen = 0
+
+    @property
+    def due(self) -> bool:
+        return time.monotonic() - self.viewed >= VIEW_S
+
+    def tick(self, figures: Figures) -> float:
+        """Note the rate; gives the seconds since the last look."""
+        now = time.monotonic()
+        passed = max(1e-6, now - self.viewed)
+        self.viewed = now
         before = figures.history[-1] if figures.history else 0.0
-        done = figures.acknowledged / max(1e-6, now - self._begun)
+        done = figures.acknowledged / max(1e-6, now - self.begun)
         figures.rate = done if before == 0.0 else 0.7 * before + 0.3 * (figures.acknowledged - self._seen) / passed
         self._seen = figures.acknowledged
         figures.history.append(figures.rate)
-        figures.elapsed_s = now - self._begun
-        for node in figures.nodes:
-            self._measure_node(node, passed)
-        for shown, reader in zip(figures.readers, self.readers, strict=True):
-            with LogReader(reader.directory) as log:
-                shown.behind = recent.changes_after(log, reader.position)
-            shown.rate = (reader.changes - shown.changes) / passed
-            shown.changes, shown.lag_ms = reader.changes, reader.lag_ms
-        self._view(figures)
+        figures.elapsed_s = now - self.begun
+        return passed
 
-    def _measure_node(self, node: NodeFigures, passed: float) -> None:
-        rows = node.bytes = node.files = 0
-        for schema in TABLES:
-            with LogReader(self._log(node.name, schema.table)) as log:
-                rows += log.watermark().rows
-                infos = log.files()
-            node.bytes += sum(info.bytes for info in infos)
-            node.files += len(infos)
-        node.rate = (rows - node.changes) / passed
-        node.changes = rows
-        node.up = self._cluster.nodes[node.name].up
+
+def measure_node(node: NodeFigures, logs: Iterable[str], passed: float) -> None:
+    """What a node's change logs hold."""
+    rows = node.bytes = node.files = 0
+    for directory in logs:
+        with LogReader(directory) as log:
+            rows += log.watermark().rows
+            infos = log.files()
+        node.bytes += sum(info.bytes for info in infos)
+        node.files += len(infos)
+    node.rate = (rows - node.changes) / passed
+    node.changes = rows
+
+
+def measure_readers(figures: Figures, readers: Iterable[Reader], passed: float) -> None:
+    """How far each subscription is."""
+    for shown, reader in zip(figures.readers, readers, strict=True):
+        with LogReader(reader.directory) as log:
+            shown.behind = recent.changes_after(log, reader.position)
+        shown.rate = (reader.changes - shown.changes) / passed
+        shown.changes, shown.lag_ms = reader.changes, reader.lag_ms

@@ -1,0 +1,26 @@
+"""Which tests belong together: those that use the same Cassandra node. Every other test is a group of its own.
+
+The marker that pytest-xdist has for this goes by a private part of a test's name, which newer versions of pytest
+ignore; the name itself says as much.
+"""
+
+from __future__ import annotations
+
+import re
+
+_ON_CASSANDRA = re.compile(r"tests/integration/cassandra/(\w+)\.py::\w+(?:\[(.*)\])?", re.DOTALL)
+
+
+def group_of(name: str) -> str:
+    """The group of the test with this name: its kind of node, else its module, where it runs on Cassandra at all."""
+    match = _ON_CASSANDRA.fullmatch(name)
+    if match is None:
+        return name
+    from tests.integration.cassandra.variants import VARIANTS
+
+    module, parameters = match.group(1), match.group(2) or ""
+    # `4.1` also begins the names of its encrypted kind.
+    for variant in sorted((variant.name for variant in VARIANTS), key=len, reverse=True):
+        if parameters == variant or parameters.startswith(f"{variant}-"):
+            return f"cassandra {variant}"
+    return f"cassandra {module}"

@@ -1,0 +1,25 @@
+"""Tests of one node are shared out together."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.groups import group_of
+
+HERE = "tests/integration/cassandra"
+
+
+@pytest.mark.parametrize(
+    ("name", "group"),
+    [
+        (f"{HERE}/test_matrix.py::test_folded[4.1-simple]", "cassandra 4.1"),
+        (f"{HERE}/test_decode_command.py::test_printed[4.1]", "cassandra 4.1"),
+        (f"{HERE}/test_matrix.py::test_folded[4.1-encrypted-simple]", "cassandra 4.1-encrypted"),
+        (f"{HERE}/test_matrix.py::test_folded[5.0-format-8-MixedCase]", "cassandra 5.0-format-8"),
+        (f"{HERE}/test_cluster.py::test_log_of_each_node_is_complete[0-counts]", "cassandra test_cluster"),
+        (f"{HERE}/test_demo.py::test_demo", "cassandra test_demo"),
+        ("tests/unit/test_groups.py::test_a[4.1]", "tests/unit/test_groups.py::test_a[4.1]"),
+    ],
+)
+def test_group_is_that_of_the_node(name: str, group: str) -> None:
+    assert group_of(name) == group
