@@ -10,6 +10,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from bench import report
@@ -17,7 +18,9 @@ from bench.harness import ROOT, say, show
 
 NAMES = tuple(report.TITLES)
 # The module of each benchmark, where it has another name.
-MODULES = {"avro": "kernels"}
+MODULES = {"avro": "kernels", "commit-log": "commit_log"}
+# The benchmark that takes files of one's own.
+WITH_FILES = "commit-log"
 
 
 def run(name: str, passed_on: Sequence[str]) -> dict[str, Any] | None:
@@ -39,12 +42,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given[:1] == ["report"]:
         return report.main(given[1:])
     parser = argparse.ArgumentParser(prog="python -m bench", description="measure Penstock against its peers")
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"which of {', '.join(NAMES)}; all when none is given")
+    parser.add_argument(
+        "names",
+        nargs="*",
+        metavar="NAME",
+        help=f"which of {', '.join(NAMES)}; all when none is given; after {WITH_FILES}, segments to measure with",
+    )
+    parser.add_argument("--schema", help=f"the tables of the segments that {WITH_FILES} is given")
     parser.add_argument("--json", action="store_true", help="print the results as JSON")
     parser.add_argument("--quick", action="store_true", help="short runs that check the harness; nothing is saved")
     parser.add_argument("--no-kafka", action="store_true", help="leave out the comparisons with a Kafka broker")
     parser.add_argument("--directory", help="where the data goes: the disk under test")
     chosen = parser.parse_args(given)
+    files = []
+    if WITH_FILES in chosen.names:
+        files = [name for name in chosen.names if name not in NAMES and Path(name).exists()]
+        chosen.names = [name for name in chosen.names if name not in files]
     unknown = set(chosen.names) - set(NAMES)
     if unknown:
         parser.error(f"no benchmark called {', '.join(sorted(unknown))}")
@@ -52,7 +65,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if chosen.directory:
         flags += ["--directory", chosen.directory]
     names = [name for name in NAMES if name in chosen.names] if chosen.names else NAMES
-    runs = [run(name, flags) for name in names]
+    own = [str(Path(file).absolute()) for file in files]
+    if chosen.schema:
+        own += ["--schema", str(Path(chosen.schema).absolute())]
+    runs = [run(name, [*flags, *own] if name == WITH_FILES else flags) for name in names]
     whole = [data for data in runs if data is not None]
     show(json.dumps(whole, ensure_ascii=False) if chosen.json else report.summary(whole))
     if len(whole) < len(runs):

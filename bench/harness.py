@@ -210,14 +210,22 @@ class Run:
         }
 
 
-def options(name: str, description: str, arguments: Sequence[str] | None = None, **extra: Any) -> argparse.Namespace:
-    """The arguments that all benchmarks share. `extra` maps further option names to their integer defaults."""
+def options(
+    name: str, description: str, arguments: Sequence[str] | None = None, *, files: str = "", **extra: Any
+) -> argparse.Namespace:
+    """The arguments that all benchmarks share. `extra` maps further option names to their integer defaults.
+
+    A benchmark that takes `files` says with it what they are; they come with a schema file.
+    """
     parser = argparse.ArgumentParser(prog=f"python -m bench.{name}", description=description)
     parser.add_argument("--json", action="store_true", help="print the results as JSON")
     parser.add_argument("--quick", action="store_true", help="a short run that checks the harness; saves nothing")
     parser.add_argument("--save", action="store_true", help="save the results of a quick run too")
     parser.add_argument("--directory", default=str(CACHE), help="where the data goes: the disk under test")
     parser.add_argument("--no-kafka", action="store_true", help="leave out the comparison with a Kafka broker")
+    if files:
+        parser.add_argument("files", nargs="*", type=Path, metavar="FILE", help=files)
+        parser.add_argument("--schema", type=Path, help="a .cql or JSON file with the tables; else the files' own")
     for key, default in extra.items():
         parser.add_argument(f"--{key.replace('_', '-')}", type=int, default=default)
     parsed = parser.parse_args(arguments)

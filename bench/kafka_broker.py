@@ -20,6 +20,7 @@ import uuid
 from pathlib import Path
 from typing import Any, Self
 
+from bench import maven
 from bench.harness import ROOT, CheckFailed, cpu_s_of, say
 
 HERE = Path(__file__).resolve().parent / "kafka"
@@ -56,15 +57,9 @@ _BROKER_OPTIONS += ["-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInv
 
 def prepare() -> str:
     """Fetch the jars and compile the client, once; gives the class path."""
-    jars, classes = JARS / "lib", JARS / "classes"
+    classes = JARS / "classes"
     pom, source = HERE / "pom.xml", HERE / "KafkaPeer.java"
-    stamp = JARS / "pom.xml"
-    if not stamp.exists() or stamp.read_bytes() != pom.read_bytes():
-        say("fetching Kafka's jars with mvn …")
-        shutil.rmtree(jars, ignore_errors=True)
-        command = ["mvn", "-B", "-q", "-f", str(pom), "dependency:copy-dependencies"]
-        subprocess.run([*command, f"-DoutputDirectory={jars}", "-DincludeScope=runtime"], check=True)
-        shutil.copyfile(pom, stamp)
+    jars = maven.fetch(pom, JARS, "Kafka's jars")
     main = classes / "KafkaPeer.class"
     if not main.exists() or main.stat().st_mtime < source.stat().st_mtime:
         classes.mkdir(parents=True, exist_ok=True)
@@ -81,6 +76,7 @@ class Broker:
         self._broker: subprocess.Popen[bytes] | None = None
         self._client: subprocess.Popen[str] | None = None
         self._appended: dict[str, int] = {}
+        self.address = ""
 
     def __enter__(self) -> Self:
         try:
@@ -93,9 +89,9 @@ class Broker:
     def __exit__(self, *_: object) -> None:
         self._stop()
 
-    def topic(self, *, flush_messages: int = 1) -> str:
+    def topic(self, *, name: str | None = None, flush_messages: int = 1) -> str:
         """Make a topic of one partition; each produce request is synced before its acknowledgement."""
-        name = f"bench-{uuid.uuid4().hex[:8]}"
+        name = name or f"bench-{uuid.uuid4().hex[:8]}"
         self._ask("topic", name, flush_messages)
         self._appended[name] = 0
         return name
@@ -122,7 +118,11 @@ class Broker:
 
     def complete(self, topic: str) -> bool:
         """Whether the topic holds exactly what was appended."""
-        return int(self._ask("end", topic)["end"]) == self._appended[topic]
+        return self.end(topic) == self._appended[topic]
+
+    def end(self, topic: str) -> int:
+        """How many records the topic has."""
+        return int(self._ask("end", topic)["end"])
 
     def cpu_s(self) -> float:
         """CPU-seconds of broker and client so far."""
@@ -151,7 +151,8 @@ class Broker:
 
     def _start(self) -> None:
         self._data.mkdir(parents=True)
-        port, controller = _free_port(), _free_port()
+        port, controller = free_port(), free_port()
+        self.address = f"127.0.0.1:{port}"
         settings = self._data / "server.properties"
         settings.write_text(_PROPERTIES.format(port=port, controller=controller, data=self._data / "data"))
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
@@ -173,7 +174,7 @@ class Broker:
             )
         self._wait(port)
         self._client = subprocess.Popen(
-            ["java", "-Xms512m", "-Xmx512m", "-cp", self._path, "KafkaPeer", f"127.0.0.1:{port}"],
+            ["java", "-Xms512m", "-Xmx512m", "-cp", self._path, "KafkaPeer", self.address],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -213,7 +214,7 @@ class Broker:
         shutil.rmtree(self._data, ignore_errors=True)
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

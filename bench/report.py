@@ -16,6 +16,9 @@ TITLES = {
     "tail": "Tail",
     "avro": "Avro kernels",
     "growth": "Growth",
+    "commit-log": "Cassandra: commit log to changes",
+    "agent": "Cassandra: cdc_raw to durable log",
+    "latency": "Cassandra: acknowledged to delivered",
 }
 _HEAD = """\
 # Benchmarks
