@@ -214,3 +214,15 @@ def _read_until(screen: int, *wanted: bytes | None) -> bytes:
             break
         shown += data
     return shown
+
+
+def test_output_that_nobody_reads_to_its_end_is_no_failure(tmp_path: Path) -> None:
+    path = str(tmp_path / "shop.orders")
+    fill(path, 5000)
+    with running("log", "cat", path, "--json") as cat:
+        assert cat.stdout is not None
+        assert json.loads(cat.stdout.readline())["key"]["id"] == 0
+        cat.stdout.close()
+        assert cat.stderr is not None
+        assert (cat.wait(PATIENCE_S), cat.stderr.read()) == (0, "")
+        cat.stdout = None

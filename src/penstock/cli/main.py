@@ -7,7 +7,6 @@ Penstock raises on purpose never shows a traceback; a mistake in Penstock does.
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Sequence
 
 import typer
@@ -48,10 +47,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         return INTERRUPTED
-    except BrokenPipeError:
-        # Whoever read our output has had enough. The interpreter must not complain about it at exit either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 1
     return 0

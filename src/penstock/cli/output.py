@@ -14,7 +14,7 @@ import re
 import select
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
@@ -33,12 +33,18 @@ EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 def line(text: str) -> None:
     """Print one line of data."""
-    sys.stdout.write(text + "\n")
+    try:
+        sys.stdout.write(text + "\n")
+    except BrokenPipeError:
+        _end_quietly()
 
 
 def flush() -> None:
     """Hand on what was printed; called after each batch, so that nobody down the pipe waits."""
-    sys.stdout.flush()
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _end_quietly()
 
 
 def emit(record: Mapping[str, Any]) -> None:
@@ -139,6 +145,12 @@ def reader_is_gone() -> bool:
     except (OSError, ValueError):
         # Standard output is no real file, as under a test runner.
         return False
+
+
+def _end_quietly() -> NoReturn:
+    """Whoever read our output has had enough, as `| head` has. The interpreter must not complain at exit either."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    raise SystemExit(0)
 
 
 def _is_number(text: str) -> bool:
