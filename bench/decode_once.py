@@ -14,17 +14,21 @@ from penstock.capture.cassandra.schema.schemas import Schemas
 from penstock.capture.cassandra.segments.sections import Damage, SegmentReader
 from penstock.model.batch import ChangeBatch
 
+# Blocks that stay in the processor's cache between decoder and log.
+BATCH_BYTES = 1 << 20
+
 
 def decode(files: Sequence[str], schemas: Schemas, *, keep: list[ChangeBatch] | None = None) -> Counts:
-    """All segments to change batches; what becomes of those is not measured. Damage ends it."""
-    decoder = Decoder(schemas, captures=lambda _: True, parking=MemoryParking())
+    """All segments to change batches, as the agent reads them; what becomes of those is not timed. Damage ends it."""
+    decoder = Decoder(schemas, captures=lambda _: True, parking=MemoryParking(), batch_bytes_max=BATCH_BYTES)
     for file in files:
         with SegmentReader(file) as reader:
             decoder.begin(reader.header, reader.name)
-            for item in reader.sections():
+            position = 0
+            while (item := reader.live(position, final=True)) is not None:
                 if isinstance(item, Damage):
                     raise SystemExit(f"{file}: {item}")
-                decoder.decode(item)
+                position = decoder.decode(item, position)
                 batches = decoder.take()
                 if keep is not None:
                     keep += batches

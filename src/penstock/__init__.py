@@ -6,7 +6,7 @@ These names are the public interface; everything else may move. They are importe
 
 from __future__ import annotations
 
-from importlib import import_module, metadata
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -58,6 +58,8 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
+        from importlib import metadata
+
         return metadata.version("penstock")
     home = _HOMES.get(name)
     if home is None:

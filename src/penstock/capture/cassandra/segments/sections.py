@@ -18,16 +18,19 @@ import re
 import struct
 from collections.abc import Iterator
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from penstock.capture.cassandra.segments import compression
-from penstock.capture.cassandra.segments.ciphers import SectionCipher, decrypt_section
-from penstock.capture.cassandra.segments.keystore import KeyStore
 from penstock.capture.cassandra.segments.segment import HEADER_BYTES_MAX, read_header, segment_name
 from penstock.errors import KeyStoreError, UnsupportedFormat
 from penstock.log.refusal import refused
 from penstock.system.checksum import crc32
 from penstock.system.files import Files, OsFiles
+
+if TYPE_CHECKING:
+    # Only encrypted segments need them, and they are slow to import.
+    from penstock.capture.cassandra.segments.ciphers import SectionCipher
+    from penstock.capture.cassandra.segments.keystore import KeyStore
 
 MARKER_BYTES = 8
 # Size, its checksum, and after the mutation the checksum of both.
@@ -37,7 +40,7 @@ MUTATION_BYTES_MIN = 10
 # What is read at once beyond the last marker, and of a long section; both grow to an entry's size where needed.
 _TAIL_BYTES_MIN = 64 << 10
 _TAIL_BYTES_MAX = 4 << 20
-_PIECE_BYTES = 8 << 20
+_PIECE_BYTES = 1 << 20
 # Where an entry's size may begin: an entry has less than 16 MiB, and more than none.
 _SIZE = re.compile(rb"\0(?!\0\0\0)")
 _ZEROS = bytes(_TAIL_BYTES_MIN)
@@ -117,6 +120,8 @@ class SegmentReader:
             return None
         if keys is None:
             raise KeyStoreError("the segment is encrypted and no key store is given", file=self.path)
+        from penstock.capture.cassandra.segments.ciphers import SectionCipher
+
         return SectionCipher(encryption, keys.key(encryption.alias), self.path)
 
     def _check_compressor(self) -> None:
@@ -183,6 +188,8 @@ class SegmentReader:
         problem = None
         try:
             if self._cipher is not None:
+                from penstock.capture.cassandra.segments.ciphers import decrypt_section
+
                 made, problem = decrypt_section(self._cipher, stored, marker.length)
             else:
                 made, problem = compression.decompress(self.header.compression or "", stored, marker.length)
