@@ -114,9 +114,11 @@ class Node:
         return found[0]
 
     def fill(self, name: str, rows: int) -> None:
-        self.session.execute(f"CREATE TABLE {name} (k int PRIMARY KEY, v text) WITH cdc = true")
+        self.session.execute(f"CREATE TABLE {name} (k int PRIMARY KEY, v text)")
         statement = self.session.prepare(f"INSERT INTO {name} (k, v) VALUES (?, ?)")
         execute_concurrent_with_args(self.session, statement, [(k, f"value {k}") for k in range(rows)], concurrency=64)
+        # Only now: a snapshotter that looks for new tables must not find this one half filled.
+        self.session.execute(f"ALTER TABLE {name} WITH cdc = true")
 
 
 _keyspaces = (f"snapshot_{number}" for number in itertools.count())
