@@ -47,8 +47,9 @@ test: install ## Run every test (TESTS=path picks some, WORKERS=n sets the proce
 	PATH="$(CURDIR)/.cache/go/bin:$$PATH" $(BIN)/python -m pytest --numprocesses $(WORKERS) $(TESTS)
 
 .PHONY: test-cassandra
-test-cassandra: TESTS := tests/integration/cassandra
-test-cassandra: test ## Run only the tests on real Cassandra nodes (also part of `make test`)
+test-cassandra: TESTS := tests/integration/cassandra tests/integration/test_commit_log_writer_referee.py
+test-cassandra: export PENSTOCK_CAMPAIGN := 1
+test-cassandra: test ## Run all tests against real Cassandra, the longer ones too (most are part of `make test`)
 
 .PHONY: check
 check: install ## Lint, format check, strict types, layers, house rules

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from typing import Any
 
@@ -22,6 +23,16 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for name in COUNTED:
         if totals[name]:
             terminalreporter.write_line(f"{name}: {totals[name]}, lost 0, invented 0")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tests of the longer campaigns run when PENSTOCK_CAMPAIGN says so, as `make test-cassandra` does."""
+    if os.environ.get("PENSTOCK_CAMPAIGN"):
+        return
+    left_out = [item for item in items if item.get_closest_marker("campaign")]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("campaign")]
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -44,7 +44,9 @@ def test_the_versions_are_those_that_read_these_formats() -> None:
     assert (VERSION.split(".")[0], VERSION_OF_9.split(".")[0], FORMATS[-1]) == ("5", "6", 9)
 
 
-@pytest.mark.parametrize("format_", FORMATS)
+@pytest.mark.parametrize(
+    "format_", [pytest.param(number, marks=pytest.mark.campaign if number == 9 else ()) for number in FORMATS]
+)
 @settings(deadline=None, max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_cassandra_reads_what_we_write(

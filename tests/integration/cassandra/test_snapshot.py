@@ -229,6 +229,7 @@ def test_the_throttle_holds_the_workers_back(node: Node, tmp_path: Path) -> None
     assert sink.count == 100
 
 
+@pytest.mark.campaign
 @on_one
 def test_new_tables_and_requests_are_found_while_it_runs(node: Node, tmp_path: Path) -> None:
     node.fill("first", 10)
@@ -255,6 +256,7 @@ def test_new_tables_and_requests_are_found_while_it_runs(node: Node, tmp_path: P
     }
 
 
+@pytest.mark.campaign
 @on_one
 def test_each_mode_copies_again_when_it_says(node: Node, tmp_path: Path) -> None:
     node.fill("rows", 5)
@@ -306,6 +308,7 @@ def test_columns_that_come_and_go_in_mid_table_do_not_stop_it(node: Node, tmp_pa
     assert len(names) >= 2
 
 
+@pytest.mark.campaign
 @on_one
 def test_a_table_that_is_dropped_ends_its_snapshot_with_a_note(node: Node, tmp_path: Path) -> None:
     node.fill("gone", 1000)
@@ -320,6 +323,7 @@ def test_a_table_that_is_dropped_ends_its_snapshot_with_a_note(node: Node, tmp_p
     assert not list((tmp_path / "snapshot").glob("*gone*"))
 
 
+@pytest.mark.campaign
 @on_one
 def test_a_consistency_level_that_cannot_be_had_is_waited_for(node: Node, tmp_path: Path) -> None:
     node.fill("rows", 10)
@@ -339,6 +343,7 @@ def test_a_consistency_level_that_cannot_be_had_is_waited_for(node: Node, tmp_pa
     assert sink.count == 10
 
 
+@pytest.mark.campaign
 @on_one
 def test_a_snapshot_waits_for_a_node_that_is_down_and_goes_on(node: Node, tmp_path: Path) -> None:
     node.fill("rows", 2000)
