@@ -18,6 +18,7 @@ from typing import Any, Self
 from bench.harness import ROOT, CheckFailed, cpu_s_of, say
 from penstock.capture.cassandra.schema import cql_types
 from penstock.capture.cassandra.schema.table import CassandraTable
+from penstock.model.predicate import always_quoted
 from penstock.model.schema import Role
 from penstock.model.types import Kind, Type
 from penstock.sandbox import cassandra_jars
@@ -185,7 +186,7 @@ def statements(tables: Iterable[CassandraTable]) -> str:
     made: set[tuple[str, str]] = set()
     for table in tables:
         schema = table.schema
-        keyspace = _quoted(schema.table.keyspace)
+        keyspace = always_quoted(schema.table.keyspace)
         if (keyspace, "") not in made:
             replication = "{'class': 'SimpleStrategy', 'replication_factor': 1}"
             text.append(f"CREATE KEYSPACE {keyspace} WITH replication = {replication};")
@@ -194,8 +195,8 @@ def statements(tables: Iterable[CassandraTable]) -> str:
             for kind in _user_types(column.type):
                 if (keyspace, kind.name) not in made:
                     named = zip(kind.names, kind.elements, strict=True)
-                    fields = ", ".join(f"{_quoted(name)} {cql_types.text_of(part)}" for name, part in named)
-                    text.append(f"CREATE TYPE {keyspace}.{_quoted(kind.name)} ({fields});")
+                    fields = ", ".join(f"{always_quoted(name)} {cql_types.text_of(part)}" for name, part in named)
+                    text.append(f"CREATE TYPE {keyspace}.{always_quoted(kind.name)} ({fields});")
                     made.add((keyspace, kind.name))
         text.append(_create_table(table))
     return "\n".join(text)
@@ -204,15 +205,16 @@ def statements(tables: Iterable[CassandraTable]) -> str:
 def _create_table(table: CassandraTable) -> str:
     schema = table.schema
     columns = [
-        f"{_quoted(column.name)} {cql_types.text_of(column.type)}{' static' if column.role is Role.STATIC else ''}"
+        f"{always_quoted(column.name)} {cql_types.text_of(column.type)}"
+        f"{' static' if column.role is Role.STATIC else ''}"
         for column in schema.columns
     ]
-    partition = ", ".join(_quoted(column.name) for column in schema.partition)
-    clustering = "".join(f", {_quoted(column.name)}" for column in schema.clustering)
+    partition = ", ".join(always_quoted(column.name) for column in schema.partition)
+    clustering = "".join(f", {always_quoted(column.name)}" for column in schema.clustering)
     columns.append(f"PRIMARY KEY (({partition}){clustering})")
-    order = ", ".join(f"{_quoted(c.name)} {'DESC' if c.descending else 'ASC'}" for c in schema.clustering)
+    order = ", ".join(f"{always_quoted(c.name)} {'DESC' if c.descending else 'ASC'}" for c in schema.clustering)
     options = f"ID = {table.id}" + (f" AND CLUSTERING ORDER BY ({order})" if order else "")
-    name = f"{_quoted(schema.table.keyspace)}.{_quoted(schema.table.table)}"
+    name = f"{always_quoted(schema.table.keyspace)}.{always_quoted(schema.table.table)}"
     return f"CREATE TABLE {name} ({', '.join(columns)}) WITH {options};"
 
 
@@ -222,7 +224,3 @@ def _user_types(kind: Type) -> Iterator[Type]:
         yield from _user_types(element)
     if kind.kind is Kind.USER:
         yield kind
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
-import sys
 from collections.abc import Iterable
 from functools import cache
 from types import ModuleType
@@ -12,6 +10,7 @@ from typing import Any, NamedTuple
 
 from penstock.capture.cassandra.schema.table import CassandraTable
 from penstock.capture.cassandra.segments.segment import SegmentHeader
+from tests.pure_python import second_copy
 
 _PACKAGES = ("penstock.formats", "penstock.capture.cassandra")
 
@@ -35,14 +34,6 @@ class FixedClock:
         return 0.0
 
 
-def _loaded() -> dict[str, ModuleType]:
-    return {
-        name: module
-        for name, module in sys.modules.items()
-        if any(name == package or name.startswith(f"{package}.") for package in _PACKAGES)
-    }
-
-
 def compiled() -> Modules:
     """The modules that everyone uses: compiled where there is a compiler."""
     package = _PACKAGES[1]
@@ -53,26 +44,7 @@ def compiled() -> Modules:
 @cache
 def plain() -> Modules:
     """A second copy of the modules. Objects of one side must not be given to the other, but for plain tuples."""
-    compiled()
-    before = os.environ.get("PENSTOCK_NATIVE")
-    kept = _loaded()
-    for name in kept:
-        del sys.modules[name]
-    os.environ["PENSTOCK_NATIVE"] = "0"
-    try:
-        pure = compiled()
-    finally:
-        for name in _loaded():
-            del sys.modules[name]
-        sys.modules.update(kept)
-        # Importing a package also sets it as an attribute of its parent.
-        for package in _PACKAGES:
-            parent, _, name = package.rpartition(".")
-            setattr(sys.modules[parent], name, kept[package])
-        if before is None:
-            del os.environ["PENSTOCK_NATIVE"]
-        else:
-            os.environ["PENSTOCK_NATIVE"] = before
+    pure = second_copy(_PACKAGES, compiled)
     assert not pure.package.native
     return pure
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
+from typing import TypeVar
 
 from penstock import formats as _formats
 
@@ -25,8 +27,39 @@ class Formats:
     encoder: ModuleType
 
 
-def _modules() -> dict[str, ModuleType]:
-    return {name: m for name, m in sys.modules.items() if name == _PACKAGE or name.startswith(f"{_PACKAGE}.")}
+Loaded = TypeVar("Loaded")
+
+
+def _modules(packages: Sequence[str]) -> dict[str, ModuleType]:
+    return {
+        name: module
+        for name, module in sys.modules.items()
+        if any(name == package or name.startswith(f"{package}.") for package in packages)
+    }
+
+
+def second_copy(packages: Sequence[str], load: Callable[[], Loaded]) -> Loaded:
+    """What `load` imports, once more and as plain Python; everyone else keeps the modules that are there."""
+    load()
+    before = os.environ.get("PENSTOCK_NATIVE")
+    kept = _modules(packages)
+    for name in kept:
+        del sys.modules[name]
+    os.environ["PENSTOCK_NATIVE"] = "0"
+    try:
+        return load()
+    finally:
+        for name in _modules(packages):
+            del sys.modules[name]
+        sys.modules.update(kept)
+        # Importing a package also sets it as an attribute of its parent.
+        for package in packages:
+            parent, _, name = package.rpartition(".")
+            setattr(sys.modules[parent], name, kept[package])
+        if before is None:
+            del os.environ["PENSTOCK_NATIVE"]
+        else:
+            os.environ["PENSTOCK_NATIVE"] = before
 
 
 def _load() -> Formats:
@@ -39,25 +72,7 @@ def _load() -> Formats:
 @cache
 def pure_python() -> Formats:
     """A second copy of the modules. Schemas keep programs with them: never give one object to both sides."""
-    _load()
-    before = os.environ.get("PENSTOCK_NATIVE")
-    kept = _modules()
-    for name in kept:
-        del sys.modules[name]
-    os.environ["PENSTOCK_NATIVE"] = "0"
-    try:
-        pure = _load()
-    finally:
-        for name in _modules():
-            del sys.modules[name]
-        sys.modules.update(kept)
-        # Importing a package's module also sets it as an attribute of the parent.
-        parent = sys.modules["penstock"]
-        parent.formats = kept[_PACKAGE]  # type: ignore[attr-defined]
-        if before is None:
-            del os.environ["PENSTOCK_NATIVE"]
-        else:
-            os.environ["PENSTOCK_NATIVE"] = before
+    pure = second_copy((_PACKAGE,), _load)
     assert not pure.package.native
     return pure
 

@@ -20,6 +20,7 @@ from penstock.errors import CorruptData, DiskFull, LogClosed, PenstockError, Sto
 from penstock.log.refusal import refused
 from penstock.model.schema import TableId, TableSchema
 from penstock.system.clock import Clock, SystemClock
+from penstock.system.files import OsFiles
 
 NAME = "catalog.sqlite"
 # "Pnsk": tells our catalog from any other SQLite file.
@@ -104,7 +105,7 @@ class Catalog:
                 connection.close()
                 raise
         try:
-            _sync_directory(root)
+            OsFiles().sync_directory(root)
         except OSError as error:
             connection.close()
             raise refused(error, "syncing the catalog's directory", root) from error
@@ -243,11 +244,3 @@ def _naming(path: str) -> Iterator[None]:
         if code == sqlite3.SQLITE_FULL:
             raise DiskFull("no room while writing the catalog", file=path) from error
         raise StorageError(f"the catalog cannot be used: {error}", file=path) from error
-
-
-def _sync_directory(path: str) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -60,7 +60,10 @@ class Storage:
 
     def open(self, schema: TableSchema, name: str, *, parked: bool = False) -> TableLog:
         """Open one log of a table for writing."""
-        directory = os.path.join(self.root, directory_name(schema.table, name or None, parked=parked))
+        return self.open_at(os.path.join(self.root, directory_name(schema.table, name or None, parked=parked)), schema)
+
+    def open_at(self, directory: str, schema: TableSchema) -> TableLog:
+        """Open the log in this directory for writing."""
         return TableLog.open(
             directory,
             schema,

@@ -59,11 +59,16 @@ _MIRRORED = {
 }
 
 
+def always_quoted(name: str) -> str:
+    """A name in double quotes, as any name may be written in CQL."""
+    return '"' + name.replace('"', '""') + '"'
+
+
 def quoted_name(name: str) -> str:
     """A name as a statement writes it: bare when that reads back as the same name, else in double quotes."""
     if _PLAIN_NAME.fullmatch(name) and name not in RESERVED:
         return name
-    return '"' + name.replace('"', '""') + '"'
+    return always_quoted(name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,12 +84,12 @@ def test_snapshot_adds_nothing_to_the_folded_log(recording: Recording, table: st
 NODES = [variant for variant in VARIANTS if variant.name in ("5.0-format-8", "4.1")]
 on_both = pytest.mark.parametrize(
     "node",
-    [pytest.param(v, id=v.name, marks=pytest.mark.xdist_group(f"snapshot {v.name}")) for v in NODES],
+    [pytest.param(v, id=v.name) for v in NODES],
     indirect=True,
 )
 on_one = pytest.mark.parametrize(
     "node",
-    [pytest.param(NODES[0], id=NODES[0].name, marks=pytest.mark.xdist_group(f"snapshot {NODES[0].name}"))],
+    [pytest.param(NODES[0], id=NODES[0].name)],
     indirect=True,
 )
 

@@ -12,6 +12,7 @@ from fnmatch import fnmatchcase
 from penstock.capture.cassandra.schema.system_tables import SYSTEM_KEYSPACES
 from penstock.capture.cassandra.schema.table import CassandraTable
 from penstock.errors import InvalidSetting
+from penstock.model.predicate import always_quoted
 from penstock.model.schema import TableId
 from penstock.settings import CassandraSettings
 
@@ -58,7 +59,7 @@ class CaptureChoice:
 def quoted(name: str) -> str:
     """A name as CQL wants it: bare when that means the same, else in quotes."""
     plain = name.isascii() and name.isidentifier() and name == name.lower()
-    return name if plain else '"' + name.replace('"', '""') + '"'
+    return name if plain else always_quoted(name)
 
 
 def _fits(text: str, patterns: tuple[str, ...]) -> bool:

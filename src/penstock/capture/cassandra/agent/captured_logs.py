@@ -20,7 +20,6 @@ from penstock.log.lock import WriterLock
 from penstock.log.names import directory_name
 from penstock.log.reader import LogReader
 from penstock.log.refusal import refused
-from penstock.log.table_log import TableLog
 from penstock.log.table_logs import LogSpec, Storage, TableLogs
 from penstock.model.batch import ChangeBatch
 from penstock.model.position import START, Position
@@ -252,16 +251,7 @@ class CapturedLogs:
         numbers, mark = reader.numbers(), reader.watermark()
         if not numbers or (last.file, last.end) == (mark.file, mark.end):
             return
-        storage, schema = self._storage, reader.heading(numbers[-1]).schema
-        TableLog.open(
-            reader.directory,
-            schema,
-            settings=storage.settings,
-            files=storage.files,
-            entropy=storage.entropy,
-            node=storage.node,
-            data_centre=storage.data_centre,
-        ).close()
+        self._storage.open_at(reader.directory, reader.heading(numbers[-1]).schema).close()
 
     def _acquire_patiently(self, name: TableId, schema: TableSchema, pause: Pause) -> _Table:
         while True:

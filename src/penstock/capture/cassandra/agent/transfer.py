@@ -21,6 +21,7 @@ import structlog
 from penstock.errors import InvalidSetting, StorageError
 from penstock.log.refusal import refused
 from penstock.settings import AgentSettings
+from penstock.system.files import OsFiles
 
 log = structlog.get_logger()
 
@@ -123,7 +124,7 @@ def move(path: str, directory: str) -> None:
                 raise
             _copy(path, target)
             os.unlink(path)
-        _sync_directory(directory)
+        OsFiles().sync_directory(directory)
     except FileNotFoundError:
         if not os.path.isdir(directory):
             raise StorageError("no such directory", directory=directory) from None
@@ -138,14 +139,6 @@ def _copy(path: str, target: str) -> None:
     with open(temporary, "rb") as file:
         os.fsync(file.fileno())
     os.replace(temporary, target)
-
-
-def _sync_directory(path: str) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def _unlink(path: str) -> None:

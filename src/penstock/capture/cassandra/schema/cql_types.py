@@ -18,6 +18,7 @@ from functools import lru_cache
 from penstock.errors import InvalidSchema
 from penstock.model import types
 from penstock.model.cql_types import COMPOSITE, NATIVE
+from penstock.model.predicate import always_quoted
 from penstock.model.types import DEPTH_MAX, Kind, Type
 
 _TOKEN = re.compile(
@@ -279,7 +280,7 @@ def quoted(name: str) -> str:
     """A name as the type text has it: bare when that reads back as the same name."""
     if _PLAIN_NAME.fullmatch(name) and name not in _TAKEN:
         return name
-    return '"' + name.replace('"', '""') + '"'
+    return always_quoted(name)
 
 
 def text_of(kind: Type) -> str:

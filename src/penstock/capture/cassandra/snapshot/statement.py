@@ -16,6 +16,7 @@ from enum import IntEnum
 from penstock.capture.cassandra.decoding.value_plan import EMPTY_TYPES
 from penstock.capture.cassandra.schema.table import CassandraTable
 from penstock.capture.cassandra.snapshot.ring import TokenRange
+from penstock.model.predicate import always_quoted
 from penstock.model.schema import Column, Role, TableId
 from penstock.model.types import Kind
 
@@ -82,14 +83,9 @@ class Statement:
         return f"{self.select} WHERE {self.token} > {range_.start} AND {self.token} <= {range_.end}"
 
 
-def quoted(name: str) -> str:
-    """A name in CQL."""
-    return '"' + name.replace('"', '""') + '"'
-
-
 def table_name(table: TableId) -> str:
     """A table's full name in CQL."""
-    return f"{quoted(table.keyspace)}.{quoted(table.table)}"
+    return f"{always_quoted(table.keyspace)}.{always_quoted(table.table)}"
 
 
 def statement(table: CassandraTable, times: Times, *, visible: Collection[str], compact: bool) -> Statement:
@@ -100,7 +96,7 @@ def statement(table: CassandraTable, times: Times, *, visible: Collection[str], 
     """
     schema = table.schema
     key = [column for column in schema.key if column.name in visible]
-    selected = [quoted(column.name) for column in key]
+    selected = [always_quoted(column.name) for column in key]
     rows: dict[str, list[int]] = {name: [] for name in ("numbers", "columns", "shapes", "timed", "statics")}
     cells: list[Column] = []
     for number, column in enumerate(schema.cells):
@@ -121,11 +117,11 @@ def statement(table: CassandraTable, times: Times, *, visible: Collection[str], 
         timed = _is_timed(column, times)
         rows["shapes"].append(shape)
         rows["timed"].append(timed)
-        name = quoted(column.name)
+        name = always_quoted(column.name)
         selected.append(name)
         if timed:
             selected += [f"WRITETIME({name})"] if shape == COUNTER else [f"WRITETIME({name})", f"TTL({name})"]
-    token = f"token({', '.join(quoted(column.name) for column in schema.partition)})"
+    token = f"token({', '.join(always_quoted(column.name) for column in schema.partition)})"
     selected.append(token)
     clustering = _NO_CLUSTERING
     if schema.clustering:
