@@ -20,7 +20,7 @@ from penstock.settings import Section, Settings
 PAGE = Path(__file__).parent.parent / "docs" / "reference" / "settings.md"
 _HEAD = """# Settings
 
-<!-- Made by scripts/settings_page.py from src/penstock/settings.py; `make docs` writes it. -->
+<!-- Made by scripts/settings_page.py from src/penstock/settings; `make docs` writes it. -->
 
 Settings come from a TOML file and from environment variables; a variable wins over the file. `codec` of section `log`
 is

@@ -1,0 +1,53 @@
+"""Settings of the change log: how it is written and when its files go."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from pydantic import Field
+
+from penstock.settings.section import Section
+
+
+class Codec(StrEnum):
+    """The Avro codecs of the change log's blocks."""
+
+    NULL = "null"
+    DEFLATE = "deflate"
+    SNAPPY = "snappy"
+    ZSTANDARD = "zstandard"
+
+
+class Acknowledge(StrEnum):
+    """When an append returns: after the sync (survives power loss) or after the write (survives a killed process)."""
+
+    SYNCED = "synced"
+    WRITTEN = "written"
+
+
+class LogSettings(Section):
+    """The change log of one table."""
+
+    codec: Codec = Codec.NULL
+    """How blocks are compressed."""
+    acknowledge: Acknowledge = Acknowledge.SYNCED
+    """When an append returns: `synced` survives power loss, `written` only a killed process."""
+    file_bytes_max: int = Field(default=256 << 20, ge=4096)
+    """A new file is begun when the current one has reached this size."""
+    block_bytes_max: int = Field(default=16 << 20, ge=4096, le=1 << 30)
+    """One block holds at most this much before compression; a larger batch is refused."""
+    index_bytes: int = Field(default=64 << 20, ge=4096)
+    """The index is synced each time that the log has grown by this much; recovery reads no more than this."""
+    reserve_bytes: int = Field(default=32 << 20, ge=0)
+    """Disk space that is set aside ahead of the log's end, which makes syncs faster; given back on close. 0: none."""
+
+
+class RetentionSettings(Section):
+    """When consumed files go, and when even unconsumed ones do. None means no cap."""
+
+    bytes_max: int | None = Field(default=None, ge=0)
+    """Files go, oldest first, when the log is larger than this, even those that a subscription still needs."""
+    age_s_max: int | None = Field(default=None, ge=0)
+    """Files go when their newest change is older than this, even those that a subscription still needs."""
+    subscriber_expiry_s: int | None = Field(default=None, ge=1)
+    """A subscription that has not committed for this long no longer holds files back. None: it always does."""

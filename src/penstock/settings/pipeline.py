@@ -1,0 +1,143 @@
+"""Settings of the data pipeline: what it reads, how it merges copies, and what it does to records."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+
+from pydantic import Field, SecretStr, model_validator
+
+from penstock.settings.section import FunctionPath, Names, Section
+
+
+class RecordType(StrEnum):
+    """What a record says: the changed values only, the whole row after the change, or the row before and after."""
+
+    CHANGE = "change"
+    AFTER = "after"
+    ALL = "all"
+
+
+class SchemaPolicy(StrEnum):
+    """What a sink does when a table's schema changes: follow it, go on without new columns, or stop."""
+
+    EVOLVE = "evolve"
+    IGNORE = "ignore"
+    FAIL = "fail"
+
+
+class OnLoss(StrEnum):
+    """What to do when files that were not read yet are gone from a log."""
+
+    FAIL = "fail"
+    SKIP = "skip"
+
+
+class PipelineSettings(Section):
+    """The pipeline on Spark that merges the change logs of all nodes and delivers them."""
+
+    name: str = Field(default="penstock", pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$")
+    """The pipeline's name: of its subscription in each log, of its transactions in the targets, and in metrics."""
+    checkpoint_directory: Path = Path("penstock-pipeline")
+    """Where the pipeline keeps its place and its state. It belongs to this pipeline alone, and all workers reach it."""
+    logs: Names = ()
+    """Directories of change logs on this machine, as `agent.directory` has them."""
+    agents: Names = ()
+    """Agents that serve their logs over HTTP, as `https://node1:8000`."""
+    agents_token_file: Path | None = None
+    """A file with the token that the agents want."""
+    agents_ca_file: Path | None = None
+    """The certificates (PEM) that the agents' must be signed by; none: the system's."""
+    include: Names = ("*.*",)
+    """Patterns `keyspace.table` of tables to deliver."""
+    exclude: Names = ()
+    """Patterns of tables not to deliver; they win over include."""
+    sinks: Names = ()
+    """The targets, by the names of their sections: kafka, search, delta, iceberg, files, console, or own ones."""
+    own_sinks: dict[str, FunctionPath] = Field(default_factory=dict)
+    """Own sinks that may be named in sinks, as `name = "module:Class"`."""
+    own_sink_options: dict[str, dict[str, str]] = Field(default_factory=dict)
+    """What own sinks are given, by their names."""
+    record: RecordType = RecordType.AFTER
+    """What records say: `change`, `after` or `all`. Sinks that need more, such as tables of current rows, get it."""
+    trigger_s: float = Field(default=0.1, ge=0)
+    """How often to look for new changes, at the least; a batch that takes longer is followed by the next at once."""
+    rows_per_batch: int = Field(default=500_000, ge=1)
+    """A micro-batch takes at most about so many changes, of all nodes together."""
+    bytes_per_batch: int = Field(default=256 << 20, ge=1 << 16)
+    """A micro-batch takes at most about so many bytes of log."""
+    buckets: int | None = Field(default=None, ge=1, le=4096)
+    """Into so many parts keys are divided, each done by one task; fixed when the pipeline first starts. None: one per
+    core of local Spark then, or 16 on a cluster."""
+    on_loss: OnLoss = OnLoss.FAIL
+    """When retention has removed changes that were not read yet: `fail` with the gap, or `skip` it and say so."""
+    master: str = "local[*]"
+    """Where Spark runs, when the pipeline starts it: `local[*]`, `spark://…`, `k8s://…`."""
+    spark: dict[str, str] = Field(default_factory=dict)
+    """Spark's own settings, by their names."""
+    dead_letter_directory: Path | None = None
+    """Where records go that a target will never take; none: below checkpoint_directory."""
+    retry_s: float = Field(default=1.0, gt=0)
+    """After a failed batch, wait this long before the first retry; later ones wait longer, up to a minute."""
+    retries: int | None = Field(default=None, ge=0)
+    """So many failures in a row end the pipeline; None: it goes on. Errors that no retry helps end it at once."""
+
+    @model_validator(mode="after")
+    def _own_sinks_are_new(self) -> PipelineSettings:
+        taken = {"kafka", "search", "delta", "iceberg", "files", "console"} & set(self.own_sinks)
+        if taken:
+            raise ValueError(f"own_sinks: {', '.join(sorted(taken))} is the name of a built-in sink")
+        return self
+
+
+class Copies(StrEnum):
+    """Which of a change's copies are passed on: one of them, each of them, or one when enough nodes have logged it."""
+
+    ONE = "one"
+    EACH = "each"
+    QUORUM = "quorum"
+
+
+class MergeSettings(Section):
+    """How the copies that several replicas have of one change become one."""
+
+    copies: Copies = Copies.ONE
+    """`one`: a change is passed on once, whoever logged it first; `each`: every replica's copy; `quorum`: once, when
+    `quorum` different nodes have logged it."""
+    quorum: int = Field(default=2, ge=1)
+    """With `copies = "quorum"`: so many nodes."""
+    window_s: int = Field(default=3 * 3600, ge=1)
+    """How long a change is remembered, so that a late copy of it is not passed on again. Cassandra's hints may bring
+    copies as late as `max_hint_window`, which is three hours."""
+    state_bytes_max: int | None = Field(default=None, ge=1 << 20)
+    """The pipeline stops before its state takes more disk than this. None: no limit."""
+
+
+class TransformSettings(Section):
+    """What is done to records between the merge and the sinks. Tables and columns are named by patterns."""
+
+    skipped_operations: Names = ()
+    """Operations that are not delivered: insert, update, delete, delete_partition, delete_range, truncate, snapshot, or
+    Debezium's letters c, i, u, d, r, t."""
+    include_columns: Names = ()
+    """Patterns `keyspace.table.column`; when there are any, only these columns and the keys are delivered."""
+    exclude_columns: Names = ()
+    """Patterns `keyspace.table.column` of columns not to deliver, as Debezium's field.exclude.list; never keys."""
+    filters: dict[str, str] = Field(default_factory=dict)
+    """Conditions by pattern `keyspace.table`, in the language of CREATE CDC_LOG … WHERE. With whole rows they are asked
+    of the row after the change; a row that no longer fulfils its condition is delivered as a delete."""
+    masks: dict[str, str] = Field(default_factory=dict)
+    """How values are hidden, by pattern `keyspace.table.column`: `hash` (salted, stays comparable), `truncate:N`, or
+    `null`."""
+    mask_salt: SecretStr | None = None
+    """What hashes begin with. Better kept in mask_salt_file."""
+    mask_salt_file: Path | None = None
+    """A file that holds the salt."""
+    renames: dict[str, str] = Field(default_factory=dict)
+    """New names of columns, by `keyspace.table.column`."""
+    routes: dict[str, str] = Field(default_factory=dict)
+    """New names of tables, by pattern `keyspace.table`, as `other` or `keyspace.other`; `{keyspace}` and `{table}`
+    stand for the old names."""
+    functions: dict[str, FunctionPath] = Field(default_factory=dict)
+    """Python callables by pattern `keyspace.table`. Each is given an Arrow record batch of whole rows (or of changes)
+    and returns one of the same columns."""

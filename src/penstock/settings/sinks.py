@@ -1,0 +1,3 @@
+"""Settings of the pipeline's sinks, one section each."""
+
+from __future__ import annotations
