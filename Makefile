@@ -48,8 +48,7 @@ test: install ## Run every test (TESTS=path picks some, WORKERS=n sets the proce
 
 .PHONY: test-cassandra
 test-cassandra: TESTS := tests/integration/cassandra tests/integration/test_commit_log_writer_referee.py
-test-cassandra: export PENSTOCK_CAMPAIGN := 1
-test-cassandra: test ## Run all tests against real Cassandra, the longer ones too (most are part of `make test`)
+test-cassandra: test ## Run only the tests against real Cassandra (they are part of `make test`)
 
 .PHONY: check
 check: install ## Lint, format check, strict types, layers, house rules

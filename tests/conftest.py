@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import structlog
 
 from tests.groups import group_of
 
@@ -25,14 +26,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             terminalreporter.write_line(f"{name}: {totals[name]}, lost 0, invented 0")
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests of the longer campaigns run when PENSTOCK_CAMPAIGN says so, as `make test-cassandra` does."""
-    if os.environ.get("PENSTOCK_CAMPAIGN"):
-        return
-    left_out = [item for item in items if item.get_closest_marker("campaign")]
-    if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if not item.get_closest_marker("campaign")]
+@pytest.fixture(autouse=True)
+def _untouched_logging() -> Iterator[None]:
+    """The command line sets up logging for the whole process: put it back, or others write to a stream that is gone."""
+    before = structlog.get_config()
+    yield
+    structlog.configure(**before)
 
 
 @pytest.hookimpl(optionalhook=True)

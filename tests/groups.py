@@ -1,4 +1,6 @@
-"""Which tests belong together: those that use the same Cassandra node. Every other test is a group of its own.
+"""Which tests belong together: those that use the same Cassandra node, or Cassandra's own commit-log code as a peer.
+
+Every other test is a group of its own.
 
 The marker that pytest-xdist has for this goes by a private part of a test's name, which newer versions of pytest
 ignore; the name itself says as much.
@@ -9,10 +11,13 @@ from __future__ import annotations
 import re
 
 _ON_CASSANDRA = re.compile(r"tests/integration/cassandra/(\w+)\.py::\w+(?:\[(.*)\])?", re.DOTALL)
+_WITH_A_PEER = re.compile(r"tests/integration/(test_commit_log_(?:writer_)?referee)\.py::.*", re.DOTALL)
 
 
 def group_of(name: str) -> str:
     """The group of the test with this name: its kind of node, else its module, where it runs on Cassandra at all."""
+    if match := _WITH_A_PEER.fullmatch(name):
+        return f"peers of {match.group(1)}"
     match = _ON_CASSANDRA.fullmatch(name)
     if match is None:
         return name

@@ -5,8 +5,10 @@ from __future__ import annotations
 import itertools
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,36 +27,39 @@ from tests.commit_logs import CODECS, normal, normal_update, tables, updates
 # Encrypted ones have a test beside those of genuine segments: the key has to stand in a key store.
 PLAIN_AND_COMPRESSED = sorted(name for name in CODECS if name != "encrypted")
 KEYSPACES = itertools.count()
+# 6.0 reads each table's definition again from CQL of its own, in which these names of columns stand without the quotes
+# that they need. Of all words that its grammar knows, only these.
+UNSAYABLE = {"true", "false"}
 
 
 @pytest.fixture(scope="module")
-def peers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[int, CommitLogPeer]]:
-    """The peer for each format."""
+def peers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[int], CommitLogPeer]]:
+    """The peer for each format, started when it is first asked for."""
     place = tmp_path_factory.mktemp("peers")
     # Otherwise 5.0 takes the seconds after 2038 for an overflow.
     settings = {"storage_compatibility_mode": "NONE"}
-    older, newer = (
-        CommitLogPeer(place / version, version=version, settings=settings) for version in (VERSION, VERSION_OF_9)
-    )
-    with older, newer:
-        yield {format_: newer if format_ > 8 else older for format_ in FORMATS}
+    with ExitStack() as stack:
+
+        @cache
+        def running(version: str) -> CommitLogPeer:
+            return stack.enter_context(CommitLogPeer(place / version, version=version, settings=settings))
+
+        yield lambda format_: running(VERSION_OF_9 if format_ > 8 else VERSION)
 
 
 def test_the_versions_are_those_that_read_these_formats() -> None:
     assert (VERSION.split(".")[0], VERSION_OF_9.split(".")[0], FORMATS[-1]) == ("5", "6", 9)
 
 
-@pytest.mark.parametrize(
-    "format_", [pytest.param(number, marks=pytest.mark.campaign if number == 9 else ()) for number in FORMATS]
-)
+@pytest.mark.parametrize("format_", FORMATS)
 @settings(deadline=None, max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_cassandra_reads_what_we_write(
-    peers: dict[int, CommitLogPeer], tmp_path: Path, format_: int, data: st.DataObject
+    peers: Callable[[int], CommitLogPeer], tmp_path: Path, format_: int, data: st.DataObject
 ) -> None:
-    peer = peers[format_]
+    peer = peers(format_)
     codec = CODECS[data.draw(st.sampled_from(PLAIN_AND_COMPRESSED))]
-    table = _in_new_keyspace(data.draw(tables()))
+    table = _in_new_keyspace(data.draw(tables().filter(_sayable) if format_ > 8 else tables()))
     mutations = data.draw(st.lists(updates(table, format_), min_size=1, max_size=3))
     schema = tmp_path / "schema.cql"
     schema.write_text(statements([table]), encoding="utf-8", newline="")
@@ -100,6 +105,11 @@ def before_2038(change: Any) -> Any:
         name: (cell[0], legible(cell[1]), *cell[2:]) if cell[0] == "delta" else cell for name, cell in cells.items()
     }
     return op, key, deltas, marker, legible(deletion), where
+
+
+def _sayable(table: CassandraTable) -> bool:
+    """Whether 6.0 can make the table at all."""
+    return UNSAYABLE.isdisjoint(column.name for column in table.schema.columns)
 
 
 def _in_new_keyspace(table: CassandraTable) -> CassandraTable:

@@ -1,4 +1,5 @@
 import java.io.IOException;
+import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.Method;
 import java.net.URI;
 import java.nio.charset.StandardCharsets;
@@ -72,7 +73,12 @@ final class CassandraSchema {
         for (Method method : Schema.class.getMethods()) {
             boolean fits = method.getName().equals("transform") || method.getName().equals("submit");
             if (fits && method.getParameterCount() == 1) {
-                method.invoke(Schema.instance, (SchemaTransformation) statement);
+                try {
+                    method.invoke(Schema.instance, (SchemaTransformation) statement);
+                } catch (InvocationTargetException e) {
+                    // What Cassandra itself says, and of which statement, not that it was called by name.
+                    throw new IllegalArgumentException("refused: " + cql, e.getCause());
+                }
                 return;
             }
         }

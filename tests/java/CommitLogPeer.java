@@ -39,12 +39,19 @@ public final class CommitLogPeer {
                 answer = command(line.split("\t"), directory);
             } catch (Throwable e) {
                 e.printStackTrace();
-                answer = "{\"error\":" + SegmentDump.text(String.valueOf(e)) + "}\n";
+                answer = "{\"error\":" + SegmentDump.text(causes(e)) + "}\n";
             }
             answer(answers, answer);
         }
         // Threads of Cassandra may still be there.
         System.exit(0);
+    }
+
+    /** An error with all that led to it. */
+    private static String causes(Throwable error) {
+        StringBuilder text = new StringBuilder(String.valueOf(error));
+        for (Throwable e = error.getCause(); e != null; e = e.getCause()) text.append("; because of ").append(e);
+        return text.toString();
     }
 
     private static String command(String[] words, Path directory) throws Exception {

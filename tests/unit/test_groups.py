@@ -18,6 +18,8 @@ HERE = "tests/integration/cassandra"
         (f"{HERE}/test_matrix.py::test_folded[5.0-format-8-MixedCase]", "cassandra 5.0-format-8"),
         (f"{HERE}/test_cluster.py::test_log_of_each_node_is_complete[0-counts]", "cassandra test_cluster"),
         (f"{HERE}/test_demo.py::test_demo", "cassandra test_demo"),
+        ("tests/integration/test_commit_log_referee.py::test_a[none]", "peers of test_commit_log_referee"),
+        ("tests/integration/test_commit_log_writer_referee.py::test_b[9]", "peers of test_commit_log_writer_referee"),
         ("tests/unit/test_groups.py::test_a[4.1]", "tests/unit/test_groups.py::test_a[4.1]"),
     ],
 )

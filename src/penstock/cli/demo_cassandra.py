@@ -21,6 +21,7 @@ from penstock.cli import output
 from penstock.cli.demo_run import CATCH_UP_S, PACE, VIEW_S, Meter, Reader, measure_node, measure_readers
 from penstock.cli.live_view import Figures, NodeFigures, ReaderFigures
 from penstock.errors import PenstockError, ServerFailed
+from penstock.log import identity
 from penstock.log.names import directory_name
 from penstock.sandbox import cassandra_jars
 from penstock.sandbox.cassandra_server import CassandraServer
@@ -100,6 +101,11 @@ def _settings(plan: CassandraPlan, server: CassandraServer) -> Settings:
     return Settings(log=plan.settings, cassandra=cassandra, agent=agent)
 
 
+def is_log(directory: str) -> bool:
+    """Whether a log can be read: its directory is there a moment before what makes it a log."""
+    return os.path.exists(f"{directory}/{identity.NAME}")
+
+
 class _Running:
     """The agent in its thread."""
 
@@ -159,7 +165,7 @@ class _Session:
         self._load = load
         self._view = view
         self._logs = {table: _log(plan, directory_name(table)) for table in TABLES}
-        self._wait(lambda: all(map(os.path.isdir, self._logs.values())), "the first change of each table")
+        self._wait(lambda: all(map(is_log, self._logs.values())), "the first change of each table")
         self._segment: str | None = None
         self._meter = Meter()
         self.figures = Figures(goal=plan.rows, directory=_log(plan))

@@ -30,6 +30,7 @@ _STOP_S = 60
 _NODETOOL_S = 120
 _TAIL_CHARS = 3000
 _ADDRESS_TRIES = 50
+_PORTS = (10_240, 32_000)
 
 _LOGBACK = """\
 <configuration>
@@ -74,7 +75,7 @@ _OPENS_17 = [
     "java.rmi/sun.rmi.transport.tcp",
     "java.base/java.lang.ref",
 ]
-# Quick to start, small, and no waiting for a cluster that is not there.
+# Quick to start and to stop, small, and no waiting for a cluster that is not there.
 _QUICK = [
     "-XX:+UseSerialGC",
     "-XX:TieredStopAtLevel=1",
@@ -83,6 +84,7 @@ _QUICK = [
     "-Dcassandra.superuser_setup_delay_ms=0",
     "-Dcassandra.skip_wait_for_gossip_to_settle=0",
     "-Dcassandra.ring_delay_ms=2000",
+    "-Dcassandra.shutdown_announce_in_ms=0",
     "-Dcassandra.available_processors=2",
     "-Djna.nosys=true",
     "-Djava.awt.headless=true",
@@ -397,6 +399,10 @@ def _bindable(address: str, port: int) -> bool:
 
 
 def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port of 127.0.0.1 that nobody has, below those that systems give to connections: the node takes it later."""
+    random = SystemRandom()
+    for _ in range(_ADDRESS_TRIES):
+        port = random.randint(*_PORTS)
+        if _bindable("127.0.0.1", port):
+            return port
+    raise ServerFailed("found no free port for a Cassandra node's JMX")

@@ -92,6 +92,7 @@ def wait_until(one: Snapshotter, reached: Callable[[SnapshotStatus], bool]) -> S
     """Wait for a status; what it is now, if it does not come, is in the message."""
     deadline = time.monotonic() + _DEADLINE_S
     while not reached(status := one.status()):
+        assert status.failure is None, f"failed: {status}"
         assert time.monotonic() < deadline, f"still: {status}"
         threading.Event().wait(_LOOK_S)
     return status
@@ -102,6 +103,6 @@ def take(address: str, directory: Path, captures: Callable[[CassandraTable], boo
     sink = Collector()
     one = snapshotter(address, sink, directory, captures, **settings)
     with running(one) as raised:
-        wait_until(one, lambda status: status.completed or status.failure is not None)
+        wait_until(one, lambda status: status.completed)
     assert not raised
     return sink.changes()

@@ -28,7 +28,7 @@ def test_demo_compares_what_a_real_node_selects_with_its_logs(tmp_path: Path) ->
     (tmp_path / "cache" / "penstock").symlink_to(CACHE)
     home = tmp_path / "demo"
     ended = penstock("demo", "--cassandra", "--rows", "2000", "--dir", str(home), "--json", cache=tmp_path / "cache")
-    assert ended.returncode == 0, ended.stderr
+    assert ended.returncode == 0, f"{ended.stdout}\n{ended.stderr}"
     outcome = json.loads(ended.stdout)
     assert outcome["sound"]
     # The rows that were asked for, one in each table before and one in the end.

@@ -12,8 +12,10 @@ from penstock.cli.demo_cassandra import CassandraOutcome, CassandraPlan
 from penstock.cli.live_view import Figures, ReaderFigures
 from penstock.cli.main import main
 from penstock.errors import LogFailed
+from penstock.log.table_log import TableLog
 from penstock.sandbox import cassandra_jars
 from penstock.sandbox.cassandra_workload import ORDERS, USERS, Comparison
+from tests import sample
 
 EQUAL = Comparison(USERS, 120, 40, 0, 0)
 DIFFERENT = Comparison(ORDERS, 80, 30, 2, 1)
@@ -99,3 +101,11 @@ def test_reader_that_failed_makes_it_unsound() -> None:
     failed.errors.append(LogFailed("a sync failed"))
     assert not failed.sound
     assert demo_cassandra.summary(failed)["errors"] == ["a sync failed"]
+
+
+def test_log_that_is_still_being_made_is_not_followed_yet(tmp_path: Path) -> None:
+    directory = tmp_path / "shop.orders"
+    directory.mkdir()
+    assert not demo_cassandra.is_log(str(directory))
+    with TableLog.open(str(directory), sample.SCHEMA):
+        assert demo_cassandra.is_log(str(directory))

@@ -156,13 +156,21 @@ class Snapshotter:
             self._states.create()
             self._run(stop)
         except PenstockError as error:
-            with self._lock:
-                self._failure = str(error)
+            self._fail(str(error))
+            raise
+        except BaseException as error:
+            # A fault of our own: without a word in the status it would look as if somebody had stopped it. What such
+            # an error says may hold values of a row, so only its kind is told.
+            self._fail(f"ended by a fault of its own: {type(error).__name__}")
             raise
         finally:
             with self._lock:
                 self._ended = True
             self._drop_source()
+
+    def _fail(self, why: str) -> None:
+        with self._lock:
+            self._failure = why
 
     def _run(self, stop: threading.Event) -> None:
         failures = 0

@@ -97,6 +97,18 @@ def test_a_state_directory_that_cannot_be_used_is_a_failure(tmp_path: Path) -> N
     assert status.aborted
 
 
+def test_a_fault_of_our_own_is_a_failure_that_tells_no_values(tmp_path: Path) -> None:
+    def connect() -> Connection:
+        raise ValueError("a value of somebody's row")
+
+    one = Snapshotter(connect, no_sink, str(tmp_path), SnapshotSettings())
+    with pytest.raises(ValueError, match="somebody's row"):
+        one.run(threading.Event())
+    status = one.status()
+    assert status.failure == "ended by a fault of its own: ValueError"
+    assert status.aborted
+
+
 @pytest.mark.parametrize("name", ["all", "ALL", "Local_Quorum", "ONE", "LOCAL_SERIAL"])
 def test_consistency_levels_go_by_their_names(name: str) -> None:
     from cassandra import ConsistencyLevel
