@@ -5,4 +5,4 @@ from __future__ import annotations
 from penstock.system import kernels
 
 # Like the formats' kernels, these are one source that runs compiled or as plain Python.
-native: bool = kernels.choose(__name__, __file__, ("_values", "_cells", "_updates", "_mutations"))
+native: bool = kernels.choose(__name__, __file__, ("_values", "_cells", "_plain_rows", "_updates", "_mutations"))

@@ -4,7 +4,7 @@ import cython
 from penstock.capture.cassandra.decoding._values cimport (
     BYTES, FITS, MORE_FIELDS, NO_TIME, TEXT,
     Values,
-    be64, copy, counted, local_second, put_long, put_scalar, signed32, signed64, vint_bytes, vint_value,
+    be64, copy, counted, local_second, put_deleted, put_deletion, put_long, put_scalar, put_stamp, signed32, signed64, vint_bytes, vint_value,
 )
 from penstock.formats._kernel cimport RowBuffer
 
@@ -55,15 +55,19 @@ cdef enum:
 @cython.final
 cdef class ColumnList:
     cdef const unsigned char[::1] view
+    cdef const unsigned char *names
     cdef Py_ssize_t size
     cdef Py_ssize_t count
-    cdef const int[::1] cells
+    cdef const int[::1] cells_view
+    cdef const int *cells
+    cdef bint plain
 
 
 @cython.final
 cdef class TablePlan:
     cdef readonly bytes table_id
     cdef const unsigned char[::1] view
+    cdef const unsigned char *id
     cdef public int mode
     cdef bint learns
     cdef Values values
@@ -80,6 +84,8 @@ cdef class TablePlan:
     cdef const int[::1] shapes
     cdef const int[::1] widths
     cdef const int[::1] kinds
+    cdef const int[::1] path_kinds
+    cdef const int[::1] element_kinds
     cdef dict static_numbers
     cdef dict regular_numbers
     cdef list static_lists
@@ -91,7 +97,10 @@ cdef class TablePlan:
     cdef Py_ssize_t mark_size
     cdef Py_ssize_t mark_count
     cdef long long mark_when
+    cdef TablePlan touched_before
 
+    @cython.locals(shape=cython.int, plain=cython.bint)
+    cdef bint is_plain(self, list cells) except -1
     cpdef take(self, Py_ssize_t capacity_max)
     cpdef append(self, bytes row, long long when)
 
@@ -141,17 +150,12 @@ cdef class CellReader:
                    _=cython.ulonglong, living=cython.longlong, spare=cython.Py_ssize_t)
     cdef int read_delta(self, int line, bint with_deletion) noexcept
     cdef int check(self, int outcome) noexcept
-    @cython.locals(place=cython.Py_ssize_t, own=cython.longlong, ttl=cython.longlong)
-    cdef Py_ssize_t put_stamp(self, unsigned char *out, Py_ssize_t pos, int line, long long time) noexcept
-    @cython.locals(own=cython.longlong)
-    cdef Py_ssize_t put_deleted(self, unsigned char *out, Py_ssize_t pos, int line, long long time) noexcept
-    cdef Py_ssize_t put_deletion(self, unsigned char *out, Py_ssize_t pos, long long time, long long local) noexcept
     @cython.locals(rows=RowBuffer, scratch="long long *", cell=cython.int, out="unsigned char *", pos=cython.Py_ssize_t,
                    place=cython.Py_ssize_t, state=cython.int, kind=cython.int, size=cython.Py_ssize_t)
     cdef int write_cells(self, TablePlan plan, long long time) except -1
     @cython.locals(rows=RowBuffer, place=cython.Py_ssize_t, at=cython.Py_ssize_t)
     cdef int write_parts(self, TablePlan plan, int cell, long long time) except -1
-    @cython.locals(out="unsigned char *")
+    @cython.locals(out="unsigned char *", place=cython.Py_ssize_t, own=cython.longlong, local=cython.longlong)
     cdef int stamp(self, RowBuffer rows, int line, long long time) except -1
     @cython.locals(rows=RowBuffer, place=cython.Py_ssize_t, out="unsigned char *", stay=cython.Py_ssize_t)
     cdef int write_delta(self, TablePlan plan, int cell, long long time) except -1

@@ -33,8 +33,11 @@ if not cython.compiled:
         copy,
         counted,
         local_second,
+        put_deleted,
+        put_deletion,
         put_long,
         put_scalar,
+        put_stamp,
         signed32,
         signed64,
         vint_bytes,
@@ -83,13 +86,23 @@ PROBLEMS = (
 
 
 class ColumnList:
-    """The columns that an update's header names: the header's bytes, and the number of each among the table's cells."""
+    """The columns that an update's header names: the header's bytes, and the number of each among the table's cells.
 
-    def __init__(self, names: bytes, cells: list[int]) -> None:
+    `plain` lists have only columns that can be written as they are read (_plain_rows.py).
+    """
+
+    def __init__(self, names: bytes, cells: list[int], plain: bool) -> None:
         self.view = memoryview(names)
         self.size = len(names)
         self.count = len(cells)
-        self.cells = memoryview(array("i", [*cells, 0]))
+        self.cells_view = memoryview(array("i", [*cells, 0]))
+        self.plain = plain
+        if cython.compiled:
+            self.names = cython.address(self.view[0])
+            self.cells = cython.address(self.cells_view[0])
+        else:
+            self.names = self.view
+            self.cells = self.cells_view
 
 
 class TablePlan:
@@ -113,6 +126,7 @@ class TablePlan:
             raise ValueError("the tables of a plan differ in length")
         self.table_id = table_id
         self.view = memoryview(table_id)
+        self.id = cython.address(self.view[0]) if cython.compiled else self.view
         self.mode = mode
         self.learns = learns
         self.values = values
@@ -133,6 +147,9 @@ class TablePlan:
         # The kinds of scalars that are one cell, -1 for all others.
         kinds = [-1 if shape else values.kind(node) for node, shape in zip(cells[0], cells[2], strict=True)]
         self.kinds = memoryview(array("i", [*kinds, 0]))
+        # The kinds of the paths and the elements of non-frozen columns, -1 for those with parts.
+        self.path_kinds = memoryview(array("i", [*map(values.kind, cells[1]), 0]))
+        self.element_kinds = memoryview(array("i", [*map(values.kind, cells[0]), 0]))
         self.static_numbers, self.regular_numbers = numbers
         self.static_lists: list[ColumnList] = []
         self.regular_lists: list[ColumnList] = []
@@ -143,6 +160,25 @@ class TablePlan:
         self.mark_size = 0
         self.mark_count = 0
         self.mark_when = NO_TIME
+        self.touched_before: TablePlan | None = None
+
+    def is_plain(self, cells: list[int]) -> bool:
+        """Whether these cells stand in the table's order, and all of them and the clustering columns are scalars, or
+        non-frozen collections of scalars."""
+        if cells != sorted(cells) or any(self.clustering_kinds[index] < 0 for index in range(self.clusterings)):
+            return False
+        for cell in cells:
+            shape = self.shapes[cell]
+            if shape == SIMPLE:
+                plain = self.kinds[cell] >= 0
+            elif shape == SET_CELLS:
+                plain = self.path_kinds[cell] >= 0
+            else:
+                plain = shape == LIST_CELLS or shape == MAP_CELLS
+                plain = plain and self.path_kinds[cell] >= 0 and self.element_kinds[cell] >= 0
+            if not plain:
+                return False
+        return True
 
     def take(self, capacity_max: int) -> tuple[int, bytes, int]:
         """The number of changes, their rows and the greatest time; all of it is handed over."""
@@ -237,11 +273,20 @@ class CellReader:
             return 0
         return raw
 
+    @cython.boundscheck(False)
     def time(self) -> int:
+        # Mostly the row's own time, which is the update's least: one byte.
+        if self.at < self.end and self.src[self.at] < 128:
+            self.at += 1
+            return signed64(self.min_time + self.src[self.at - 1])
         return signed64(self.min_time + self.uv())
 
+    @cython.boundscheck(False)
     def uv32(self) -> int:
         """A number that Cassandra writes from 32 bits, a negative one with its sign extended to 64."""
+        if self.at < self.end and self.src[self.at] < 128:
+            self.at += 1
+            return self.src[self.at - 1]
         raw = self.uv()
         if signed64(raw) != signed32(raw):
             self.fail(ODD_TIMES)
@@ -367,57 +412,6 @@ class CellReader:
         return self.fail(UNKNOWN_FIELD if outcome == MORE_FIELDS else UNFIT)
 
     @cython.boundscheck(False)
-    def put_stamp(self, out: Any, pos: int, line: int, time: int) -> int:
-        """The stamp of a cell in a change of this time, where there is room; where it ends."""
-        place = line * LINE
-        own = self.scratch[place + TIME]
-        ttl = self.scratch[place + TTL]
-        if own == time and ttl == 0:
-            out[pos] = 0
-            return pos + 1
-        out[pos] = 2
-        pos += 1
-        if own == time:
-            out[pos] = 0
-            pos += 1
-        else:
-            out[pos] = 2
-            pos = put_long(out, pos + 1, own)
-        if ttl == 0:
-            out[pos] = 0
-            return pos + 1
-        out[pos] = 2
-        pos = put_long(out, pos + 1, ttl)
-        return put_long(out, pos, self.scratch[place + LOCAL])
-
-    @cython.boundscheck(False)
-    def put_deleted(self, out: Any, pos: int, line: int, time: int) -> int:
-        """Time and second of a tombstone in a change of this time, where there is room; where they end."""
-        own = self.scratch[line * LINE + TIME]
-        if own == time:
-            out[pos] = 0
-            pos += 1
-        else:
-            out[pos] = 2
-            pos = put_long(out, pos + 1, own)
-        out[pos] = 2
-        return put_long(out, pos + 1, self.scratch[line * LINE + LOCAL])
-
-    def put_deletion(self, out: Any, pos: int, time: int, local: int) -> int:
-        """A Deletion that may be none, where there is room; where it ends."""
-        if time == NO_TIME:
-            out[pos] = 0
-            return pos + 1
-        out[pos] = 2
-        pos = put_long(out, pos + 1, time)
-        # The replica's second is of use only where it makes sense.
-        if local < 0:
-            out[pos] = 0
-            return pos + 1
-        out[pos] = 2
-        return put_long(out, pos + 1, local)
-
-    @cython.boundscheck(False)
     def write_cells(self, plan: TablePlan, time: int) -> int:
         """All cells of the row in the scratch table, in the table's order."""
         rows = plan.rows
@@ -437,7 +431,7 @@ class CellReader:
                     pos += 1
                 elif state == DEAD:
                     out[pos] = 4
-                    pos = self.put_deleted(out, pos + 1, cell, time)
+                    pos = put_deleted(out, pos + 1, scratch[place + TIME], time, scratch[place + LOCAL])
                 elif kind < 0:
                     break
                 else:
@@ -451,11 +445,7 @@ class CellReader:
                     else:
                         out[pos + 1] = 0
                         pos += 2
-                    if scratch[place + TIME] == time and scratch[place + TTL] == 0:
-                        out[pos] = 0
-                        pos += 1
-                    else:
-                        pos = self.put_stamp(out, pos, cell, time)
+                    pos = put_stamp(out, pos, scratch[place + TIME], time, scratch[place + TTL], scratch[place + LOCAL])
                 cell += 1
             rows.size = pos
             if cell < plan.cells:
@@ -484,10 +474,13 @@ class CellReader:
         """The stamp of a living cell, or time and second of another."""
         rows.reserve(CELL_BYTES_MORE)
         out = cython.address(rows.data[0]) if cython.compiled else rows.store
-        if self.scratch[line * LINE + STATE] == DEAD:
-            rows.size = self.put_deleted(out, rows.size, line, time)
+        place = line * LINE
+        own = self.scratch[place + TIME]
+        local = self.scratch[place + LOCAL]
+        if self.scratch[place + STATE] == DEAD:
+            rows.size = put_deleted(out, rows.size, own, time, local)
         else:
-            rows.size = self.put_stamp(out, rows.size, line, time)
+            rows.size = put_stamp(out, rows.size, own, time, self.scratch[place + TTL], local)
         return NOTHING
 
     @cython.boundscheck(False)
@@ -498,7 +491,7 @@ class CellReader:
         rows.put_byte(6)
         rows.reserve(CELL_BYTES_MORE)
         out = cython.address(rows.data[0]) if cython.compiled else rows.store
-        rows.size = self.put_deletion(out, rows.size, self.scratch[place + TIME], self.scratch[place + LOCAL])
+        rows.size = put_deletion(out, rows.size, self.scratch[place + TIME], self.scratch[place + LOCAL])
         stay = self.at
         if self.scratch[place + LIVING] and self.write_elements(plan, cell, time, LIVE, self.scratch[place + LIVING]):
             return self.problem

@@ -6,7 +6,7 @@ from penstock.capture.cassandra.decoding._cells cimport (
     TablePlan,
 )
 from penstock.capture.cassandra.decoding._updates cimport UpdateReader
-from penstock.capture.cassandra.decoding._values cimport be32, crc32_of, crc_prepare, same, signed32
+from penstock.capture.cassandra.decoding._values cimport be32, crc32_of, crc_prepare, put_long, same, signed32
 from penstock.formats._kernel cimport RowBuffer
 
 cdef enum:
@@ -25,6 +25,7 @@ cdef enum:
     GROWTH_BYTES = 67108864
     GROWTH_FACTOR = 64
     MUTATION_BYTES_MIN = 10
+    FRONT_BYTES_MORE = 16
 
 
 @cython.final
@@ -33,10 +34,9 @@ cdef class Mutations(UpdateReader):
     cdef dict numbers
     cdef const int[::1] slots
     cdef unsigned int mask
-    cdef int latest
+    cdef TablePlan latest
     cdef Py_ssize_t front_size
-    cdef list touched
-    cdef Py_ssize_t touches
+    cdef TablePlan touched
     cdef long long serial
     cdef readonly Py_ssize_t entry
     cdef readonly long long position
@@ -68,14 +68,13 @@ cdef class Mutations(UpdateReader):
     cdef int bad_frame(self, Py_ssize_t at, Py_ssize_t beyond, int what) noexcept
     @cython.locals(at=cython.Py_ssize_t, found=cython.Py_ssize_t, begin=cython.Py_ssize_t, size=cython.longlong)
     cdef int end_of_entries(self) noexcept
-    @cython.locals(front=RowBuffer, problem=cython.int)
+    @cython.locals(front=RowBuffer, problem=cython.int, out="unsigned char *", pos=cython.Py_ssize_t)
     cdef int decode_entry(self) except -1
-    @cython.locals(index=cython.Py_ssize_t, plan=TablePlan)
+    @cython.locals(plan=TablePlan, before=TablePlan)
     cdef int settle(self, bint keep) except -1
     @cython.locals(count=cython.ulonglong)
     cdef int read_mutation(self) except -1
-    @cython.locals(at=cython.Py_ssize_t, latest=cython.int, plan=TablePlan, slot=cython.uint, number=cython.int)
-    cdef int find(self) except -2
-    cdef const unsigned char *id_of(self, TablePlan plan) noexcept
-    @cython.locals(number=cython.int, plan=TablePlan)
+    @cython.locals(at=cython.Py_ssize_t, plan=TablePlan, slot=cython.uint, number=cython.int)
+    cdef TablePlan find(self)
+    @cython.locals(plan=TablePlan)
     cdef int read_update(self, bint last) except -1

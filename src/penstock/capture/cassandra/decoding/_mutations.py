@@ -27,7 +27,7 @@ if not cython.compiled:
         UNKNOWN_TABLE,
         WAITING,
     )
-    from penstock.capture.cassandra.decoding._values import be32, crc32_of, same, signed32
+    from penstock.capture.cassandra.decoding._values import be32, crc32_of, put_long, same, signed32
 
     # What a call of `run` ends with: all of the section was read; an entry of a table that teaches was; an entry has
     # to wait for a schema; an entry, or the rest of the section, is damaged; there are more rows than asked for.
@@ -40,6 +40,8 @@ if not cython.compiled:
     GROWTH_FACTOR = 64
     # Cassandra takes no shorter mutation for one.
     MUTATION_BYTES_MIN = 10
+    # What an entry's position and the marks behind it take in a change at most.
+    FRONT_BYTES_MORE = 16
 else:
     crc_prepare()  # noqa: F821
 
@@ -56,11 +58,10 @@ class Mutations(UpdateReader):
         self.numbers: dict[bytes, int] = {}
         self.slots = memoryview(array("i", [-1]))
         self.mask = 0
-        self.latest = -1
+        self.latest: TablePlan | None = None
         self.front_size = 0
-        # The tables of the mutation that is read: the first `touches` of a list that is long enough for all.
-        self.touched: list[TablePlan] = []
-        self.touches = 0
+        # The tables of the mutation that is read: the last, from which `touched_before` leads to the others.
+        self.touched: TablePlan | None = None
         self.serial = 0
         # Of the entry that `run` has stopped at.
         self.entry = 0
@@ -77,12 +78,12 @@ class Mutations(UpdateReader):
 
     def add(self, plan: TablePlan) -> None:
         """Tell a table, or tell it anew."""
+        self.latest = None
         number = self.numbers.setdefault(plan.table_id, len(self.plans))
         if number < len(self.plans):
             self.plans[number] = plan
         else:
             self.plans.append(plan)
-            self.touched.append(plan)
             self.index_plans()
         self.make_room(plan)
 
@@ -111,6 +112,8 @@ class Mutations(UpdateReader):
         front.put_bytes(file)
         front.put_byte(2)
         self.front_size = front.size
+        # Each entry's position follows.
+        front.reserve(FRONT_BYTES_MORE)
 
     def open(self, data: Any, start: int, sealed: bool, after: int, cursor: int) -> None:
         """The section that is read now, from offset `cursor` on. Entries that end at `after` or before do not count."""
@@ -214,6 +217,7 @@ class Mutations(UpdateReader):
         self.position = self.start + self.size
         return DONE
 
+    @cython.boundscheck(False)
     def decode_entry(self) -> int:
         """The mutation between `entry` and its end; nothing of it is left when something is wrong."""
         self.at = self.entry
@@ -223,12 +227,16 @@ class Mutations(UpdateReader):
         self.ordinal = 0
         self.learned = False
         self.passed = True
+        if self.touched is not None:
+            # An exception has ended the last mutation.
+            self.settle(False)
         front = self.front
-        front.size = self.front_size
-        front.put_long(self.position)
+        out = cython.address(front.data[0]) if cython.compiled else front.store
+        pos = put_long(out, self.front_size, self.position)
         # No transaction; the ordinal follows in each row.
-        front.put_byte(0)
-        front.put_byte(2)
+        out[pos] = 0
+        out[pos + 1] = 2
+        front.size = pos + 2
         problem = self.read_mutation()
         if self.problem == NOTHING and problem == NOTHING and self.at != self.end:
             problem = TRAILING
@@ -245,8 +253,8 @@ class Mutations(UpdateReader):
 
     def settle(self, keep: bool) -> int:
         """Keep or take back what this mutation has written."""
-        for index in range(self.touches):
-            plan = self.touched[index]
+        plan = self.touched
+        while plan is not None:
             if keep and plan.mode == WRITE:
                 self.pending += plan.rows.size - plan.mark_size
                 self.changes += plan.count - plan.mark_count
@@ -254,7 +262,10 @@ class Mutations(UpdateReader):
                 plan.rows.size = plan.mark_size
                 plan.count = plan.mark_count
                 plan.when_max = plan.mark_when
-        self.touches = 0
+            before = plan.touched_before
+            plan.touched_before = None
+            plan = before
+        self.touched = None
         return 0
 
     def read_mutation(self) -> int:
@@ -272,41 +283,31 @@ class Mutations(UpdateReader):
         return NOTHING
 
     @cython.boundscheck(False)
-    def find(self) -> int:
-        """The number of the table whose id stands here; -1 when it is not known."""
+    def find(self) -> Any:
+        """The table whose id stands here; None when it is not known."""
         at = self.at
-        latest = self.latest
-        if latest >= 0:
-            plan = self.plans[latest]
-            if same(self.src, at, self.id_of(plan), 16):
-                return latest
+        plan = self.latest
+        if plan is not None and same(self.src, at, plan.id, 16):
+            return plan
         slot = be32(self.src, at) & self.mask
         while True:
             number = self.slots[slot]
             if number < 0:
-                return -1
+                return None
             plan = self.plans[number]
-            if same(self.src, at, self.id_of(plan), 16):
-                self.latest = number
-                return number
+            if same(self.src, at, plan.id, 16):
+                self.latest = plan
+                return plan
             slot = (slot + 1) & self.mask
-
-    @cython.boundscheck(False)
-    def id_of(self, plan: TablePlan) -> Any:
-        if cython.compiled:
-            return cython.address(plan.view[0])
-        return plan.view
 
     def read_update(self, last: bool) -> int:
         """One table's part of the mutation."""
         if self.end - self.at < 16:
             return self.fail(SHORT)
-        number = self.find()
-        if number < 0:
-            self.unknown_at = self.at
-            return self.fail(UNKNOWN_TABLE)
-        plan = self.plans[number]
         self.unknown_at = self.at
+        plan = self.find()
+        if plan is None:
+            return self.fail(UNKNOWN_TABLE)
         self.at += 16
         if plan.mode == WAIT:
             return self.fail(WAITING)
@@ -324,8 +325,8 @@ class Mutations(UpdateReader):
             plan.mark_size = plan.rows.size
             plan.mark_count = plan.count
             plan.mark_when = plan.when_max
-            self.touched[self.touches] = plan
-            self.touches += 1
+            plan.touched_before = self.touched
+            self.touched = plan
         self.ceiling = plan.mark_size + GROWTH_BYTES + GROWTH_FACTOR * self.entry_size
         plan.values.ceiling = self.ceiling
         return self.read_partition(plan)

@@ -4,9 +4,12 @@ import cython
 from penstock.capture.cassandra.decoding._cells cimport (
     ABSENT, CELL_BYTES_MORE, COUNTER_CELL, DELTA, LINE, NOTHING, ODD_COLUMNS, ODD_FLAGS, ODD_RANGES, SHORT, SIMPLE, STATE, TIME, TOO_LARGE,
     UNFIT, UNKNOWN_COLUMN,
-    CellReader, ColumnList, TablePlan,
+    ColumnList, TablePlan,
 )
-from penstock.capture.cassandra.decoding._values cimport EPOCH_S, EPOCH_US, NO_TIME, copy, fill, put_long, put_scalar, same
+from penstock.capture.cassandra.decoding._plain_rows cimport INSERT, UPDATE, PlainRows
+from penstock.capture.cassandra.decoding._values cimport (
+    EPOCH_S, EPOCH_US, NO_TIME, copy, counted, fill, put_deletion, put_scalar, same, vint_bytes, vint_value,
+)
 from penstock.formats._kernel cimport RowBuffer
 
 cdef enum:
@@ -15,8 +18,6 @@ cdef enum:
     ROWS
 
 cdef enum:
-    INSERT = 0
-    UPDATE = 2
     DELETE = 4
     DELETE_PARTITION = 6
     DELETE_RANGE = 8
@@ -25,24 +26,15 @@ cdef enum:
     LISTS_MAX = 16
 
 
-cdef class UpdateReader(CellReader):
-    cdef int[::1] chosen_view
-    cdef long long[::1] places_view
-    cdef int *chosen
-    cdef long long *places
-    cdef RowBuffer front
-    cdef RowBuffer key
+cdef class UpdateReader(PlainRows):
     cdef RowBuffer bound
-    cdef long long ordinal
-    cdef Py_ssize_t ceiling
     cdef bint range_open
     cdef long long range_time
     cdef long long range_local
     cdef readonly bytes unknown
     cdef readonly bint unknown_static
 
-    cdef int make_room(self, TablePlan plan) except -1
-    @cython.locals(key_size=cython.Py_ssize_t, key_at=cython.Py_ssize_t, flags=cython.int, statics=ColumnList,
+    @cython.locals(key_size=cython.Py_ssize_t, key_at=cython.Py_ssize_t, step=cython.Py_ssize_t, flags=cython.int, statics=ColumnList,
                    regulars=ColumnList)
     cdef int read_partition(self, TablePlan plan) except -1
     @cython.locals(at=cython.Py_ssize_t, size=cython.Py_ssize_t, count=cython.Py_ssize_t, when=cython.longlong,
@@ -52,7 +44,6 @@ cdef class UpdateReader(CellReader):
     cdef int read_pass(self, TablePlan plan, ColumnList statics, ColumnList regulars, int part) except -1
     @cython.locals(known=list, columns=ColumnList)
     cdef ColumnList read_list(self, TablePlan plan, bint static)
-    cdef const unsigned char *names_of(self, ColumnList columns) noexcept
     @cython.locals(start=cython.Py_ssize_t, size=cython.Py_ssize_t, numbers=dict, cells=list, _=cython.ulonglong)
     cdef ColumnList read_names(self, TablePlan plan, bint static, list known)
     @cython.locals(key=RowBuffer, end=cython.Py_ssize_t, index=cython.int, length=cython.Py_ssize_t)
@@ -68,9 +59,9 @@ cdef class UpdateReader(CellReader):
     cdef Py_ssize_t read_subset(self, ColumnList columns) noexcept
     @cython.locals(deleted=cython.longlong, deleted_local=cython.longlong, count=cython.Py_ssize_t, cell=cython.int,
                    whole=cython.bint, replaced=cython.longlong, touched=cython.bint, index=cython.Py_ssize_t, shape=cython.int,
-                   time=cython.longlong, operation=cython.int)
+                   time=cython.longlong, operation=cython.int, plain=cython.bint)
     cdef int read_row(self, TablePlan plan, ColumnList columns, int flags, bint static, int part) except -1
-    @cython.locals(rows=RowBuffer, front=RowBuffer, pos=cython.Py_ssize_t, out="unsigned char *", source="unsigned char *")
+    @cython.locals(rows=RowBuffer, pos=cython.Py_ssize_t, out="unsigned char *")
     cdef int begin_change(self, TablePlan plan, int operation, long long time, long long deleted, long long local) except -1
     @cython.locals(key=RowBuffer)
     cdef int put_key(self, RowBuffer rows) except -1

@@ -8,12 +8,12 @@ order: the partition's deletion, range deletions, the static row, the rows.
 
 from __future__ import annotations
 
-from array import array
 from typing import Any
 
 import cython
 
-from penstock.capture.cassandra.decoding._cells import CellReader, ColumnList, TablePlan
+from penstock.capture.cassandra.decoding._cells import ColumnList, TablePlan
+from penstock.capture.cassandra.decoding._plain_rows import PlainRows
 from penstock.formats._kernel import RowBuffer
 
 compiled: bool = cython.compiled
@@ -37,69 +37,59 @@ if not cython.compiled:
         UNFIT,
         UNKNOWN_COLUMN,
     )
+    from penstock.capture.cassandra.decoding._plain_rows import INSERT, UPDATE
     from penstock.capture.cassandra.decoding._values import (
         EPOCH_S,
         EPOCH_US,
         NO_TIME,
         copy,
+        counted,
         fill,
-        put_long,
+        put_deletion,
         put_scalar,
         same,
+        vint_bytes,
+        vint_value,
     )
 
     # Which changes of an update are written in one pass over it.
     ALL, RANGES, ROWS = range(3)
-    # The operations, as the record has their numbers.
-    INSERT, UPDATE, DELETE, DELETE_PARTITION, DELETE_RANGE = 0, 2, 4, 6, 8
+    # Further operations, as the record has their numbers.
+    DELETE, DELETE_PARTITION, DELETE_RANGE = 4, 6, 8
     # Column lists that are remembered for one table.
     LISTS_MAX = 16
 
 
-class UpdateReader(CellReader):
-    """Reads updates; `front` has what stands in each change between its time and its ordinal."""
+class UpdateReader(PlainRows):
+    """Reads updates."""
 
     def __init__(self) -> None:
         super().__init__()
-        # Cells that a row has, when it does not have all; offset and length of clustering values.
-        self.chosen_view = memoryview(array("i", bytes(4)))
-        self.places_view = memoryview(array("q", bytes(16)))
-        self.front = RowBuffer(256)
-        self.key = RowBuffer(256)
         self.bound = RowBuffer(256)
-        self.ordinal = 0
-        self.ceiling = 0
         self.range_open = False
         self.range_time = NO_TIME
         self.range_local = NO_TIME
         self.unknown = b""
         self.unknown_static = False
 
-    def make_room(self, plan: TablePlan) -> None:
-        """Make room for the rows of this table."""
-        self.widen(plan.cells)
-        if len(self.chosen_view) <= self.lines:
-            self.chosen_view = memoryview(array("i", bytes(4 * (self.lines + 1))))
-        if len(self.places_view) < 2 * (plan.clusterings + 1):
-            self.places_view = memoryview(array("q", bytes(16 * (plan.clusterings + 1))))
-        if cython.compiled:
-            self.chosen = cython.address(self.chosen_view[0])
-            self.places = cython.address(self.places_view[0])
-        else:
-            self.chosen = self.chosen_view
-            self.places = self.places_view
-
+    @cython.boundscheck(False)
     def read_partition(self, plan: TablePlan) -> int:
-        key_size = self.length()
-        key_at = self.at
-        self.at += key_size
+        key_size = counted(self.src, self.at, self.end)
+        if key_size < 0:
+            return self.fail(SHORT)
+        key_at = self.at + vint_bytes(self.src, self.at, self.end)
+        self.at = key_at + key_size
         flags = self.byte()
         if self.problem or flags & 0x01:
             return self.problem
         # Cassandra itself never writes a reversed update, or one without the number of rows.
         if flags & 0x02 or not flags & 0x10:
             return self.fail(ODD_FLAGS)
-        self.min_time = EPOCH_US + self.uv()
+        step = vint_bytes(self.src, self.at, self.end)
+        if step == 0:
+            return self.fail(SHORT)
+        self.min_time = EPOCH_US + vint_value(self.src, self.at, step)
+        self.at += step
         self.min_local = EPOCH_S + self.uv32()
         self.min_ttl = self.uv32()
         statics: ColumnList | None = None
@@ -188,16 +178,10 @@ class UpdateReader(CellReader):
         """A list of columns, found again by its bytes or read name by name."""
         known = plan.static_lists if static else plan.regular_lists
         for columns in known:
-            if columns.size <= self.end - self.at and same(self.src, self.at, self.names_of(columns), columns.size):
+            if columns.size <= self.end - self.at and same(self.src, self.at, columns.names, columns.size):
                 self.at += columns.size
                 return columns
         return self.read_names(plan, static, known)
-
-    @cython.boundscheck(False)
-    def names_of(self, columns: ColumnList) -> Any:
-        if cython.compiled:
-            return cython.address(columns.view[0])
-        return columns.view
 
     def read_names(self, plan: TablePlan, static: bool, known: Any) -> Any:
         start = self.at
@@ -221,7 +205,7 @@ class UpdateReader(CellReader):
             cells.append(number)
         if self.problem:
             return None
-        columns = ColumnList(bytes(self.view[start : self.at]), cells)
+        columns = ColumnList(bytes(self.view[start : self.at]), cells, plan.is_plain(cells))
         if len(known) >= LISTS_MAX:
             known.pop()
         known.insert(0, columns)
@@ -254,7 +238,11 @@ class UpdateReader(CellReader):
         header = 0
         for index in range(count):
             if index % 32 == 0:
-                header = self.uv()
+                if self.at < self.end and self.src[self.at] < 128:
+                    header = self.src[self.at]
+                    self.at += 1
+                else:
+                    header = self.uv()
             size = 0
             if header & 2:
                 size = -1
@@ -363,6 +351,9 @@ class UpdateReader(CellReader):
             deleted = self.time()
             deleted_local = self.local()
         count = -1 if flags & 0x20 else self.read_subset(columns)
+        plain = columns.plain and part != RANGES and not flags & 0x10 and not (static and flags & 0x04)
+        if plain and not self.problem and self.write_plain(plan, columns, count, static, (flags & 0x40) != 0):
+            return NOTHING
         for cell in range(plan.cells):
             self.scratch[cell * LINE + STATE] = ABSENT
         whole = count < 0
@@ -406,39 +397,13 @@ class UpdateReader(CellReader):
     def begin_change(self, plan: TablePlan, operation: int, time: int, deleted: int, local: int) -> int:
         """A change up to its deletion, and room for its key columns."""
         rows = plan.rows
-        front = self.front
         if rows.size > self.ceiling:
             return self.fail(TOO_LARGE)
-        rows.reserve(front.size + self.key.size + self.entry_size + CELL_BYTES_MORE * (plan.clusterings + 4))
-        if cython.compiled:
-            out = cython.address(rows.data[0])
-            source = cython.address(front.data[0])
-        else:
-            out = rows.store
-            source = front.store
-        pos = rows.size
-        out[pos] = operation
-        out[pos + 1] = 2
-        pos = put_long(out, pos + 2, time)
-        copy(out, pos, source, 0, front.size)
-        pos = put_long(out, pos + front.size, self.ordinal)
+        rows.reserve(self.front.size + self.key.size + self.entry_size + CELL_BYTES_MORE * (plan.clusterings + 4))
+        out = cython.address(rows.data[0]) if cython.compiled else rows.store
+        pos = self.put_front(out, rows.size, operation, time)
         self.ordinal += 1
-        if operation == INSERT:
-            # The marker's time is the change's.
-            out[pos] = 2
-            out[pos + 1] = 0
-            pos += 2
-            if self.marker_ttl:
-                out[pos] = 2
-                pos = put_long(out, pos + 1, self.marker_ttl)
-                pos = put_long(out, pos, self.marker_local)
-            else:
-                out[pos] = 0
-                pos += 1
-        else:
-            out[pos] = 0
-            pos += 1
-        rows.size = self.put_deletion(out, pos, deleted, local)
+        rows.size = put_deletion(out, pos, deleted, local)
         if time > plan.when_max:
             plan.when_max = time
         plan.count += 1

@@ -131,101 +131,144 @@ if not cython.compiled:
     def signed64(value: int) -> int:
         return ((value + (1 << 63)) & 0xFFFFFFFFFFFFFFFF) - (1 << 63)
 
+    def put_stamp(out: Any, pos: int, own: int, time: int, ttl: int, local: int) -> int:
+        """The stamp of a cell in a change of this time, where there is room; where it ends."""
+        if own == time and ttl == 0:
+            out[pos] = 0
+            return pos + 1
+        out[pos] = 2
+        pos += 1
+        if own == time:
+            out[pos] = 0
+            pos += 1
+        else:
+            out[pos] = 2
+            pos = put_long(out, pos + 1, own)
+        if ttl == 0:
+            out[pos] = 0
+            return pos + 1
+        out[pos] = 2
+        pos = put_long(out, pos + 1, ttl)
+        return put_long(out, pos, local)
 
-def put_scalar(out: Any, pos: int, src: Any, at: int, size: int, kind: int) -> int:
-    """The value in the `size` bytes at `at`, which are there, at `pos`, where there is room; where it ends, or -1."""
-    if kind == TEXT or kind == BYTES:
-        if kind == TEXT and not is_text(src, at, size):
+    def put_deleted(out: Any, pos: int, own: int, time: int, local: int) -> int:
+        """Time and second of a tombstone in a change of this time, where there is room; where they end."""
+        if own == time:
+            out[pos] = 0
+            pos += 1
+        else:
+            out[pos] = 2
+            pos = put_long(out, pos + 1, own)
+        out[pos] = 2
+        return put_long(out, pos + 1, local)
+
+    def put_deletion(out: Any, pos: int, time: int, local: int) -> int:
+        """A Deletion that may be none, where there is room; where it ends."""
+        if time == NO_TIME:
+            out[pos] = 0
+            return pos + 1
+        out[pos] = 2
+        pos = put_long(out, pos + 1, time)
+        # The replica's second is of use only where it makes sense.
+        if local < 0:
+            out[pos] = 0
+            return pos + 1
+        out[pos] = 2
+        return put_long(out, pos + 1, local)
+
+    def put_scalar(out: Any, pos: int, src: Any, at: int, size: int, kind: int) -> int:
+        """The value in the `size` bytes at `at`, which are there, at `pos`, where is room; where it ends, or -1."""
+        if kind == TEXT or kind == BYTES:
+            if kind == TEXT and not is_text(src, at, size):
+                return -1
+            pos = put_long(out, pos, size)
+            copy(out, pos, src, at, size)
+            return pos + size
+        if kind == INT64:
+            return put_long(out, pos, signed64(be64(src, at))) if size == 8 else -1
+        if kind == INT32:
+            return put_long(out, pos, signed32(be32(src, at))) if size == 4 else -1
+        if kind == UUID or kind == TIMEUUID:
+            if size != 16 or (kind == TIMEUUID and src[at + 6] >> 4 != 1):
+                return -1
+            copy(out, pos, src, at, 16)
+            return pos + 16
+        if kind == FLOAT64:
+            if size != 8:
+                return -1
+            copy_reversed(out, pos, src, at, 8)
+            return pos + 8
+        if kind == BOOLEAN:
+            if size != 1:
+                return -1
+            out[pos] = 1 if src[at] else 0
+            return pos + 1
+        return _put_odd(out, pos, src, at, size, kind)
+
+    def _put_odd(out: Any, pos: int, src: Any, at: int, size: int, kind: int) -> int:
+        """The scalars that are met less often."""
+        if kind == DATE:
+            return put_long(out, pos, signed32(be32(src, at)) ^ DAY_ZERO) if size == 4 else -1
+        if kind == DECIMAL:
+            if size < 4:
+                return -1
+            return put_long(out, _put_integer(out, pos, src, at + 4, size - 4), signed32(be32(src, at)))
+        if kind == VARINT:
+            return _put_integer(out, pos, src, at, size)
+        if kind == FLOAT32:
+            if size != 4:
+                return -1
+            copy_reversed(out, pos, src, at, 4)
+            return pos + 4
+        if kind == INT16:
+            return put_long(out, pos, (((src[at] << 8 | src[at + 1]) + 32768) & 65535) - 32768) if size == 2 else -1
+        if kind == INT8:
+            return put_long(out, pos, ((src[at] + 128) & 255) - 128) if size == 1 else -1
+        if kind == DURATION:
+            return _put_duration(out, pos, src, at, size)
+        if kind == INET and size != 4 and size != 16:
+            return -1
+        if kind == ASCII and ascii_run(src, at, size) != size:
             return -1
         pos = put_long(out, pos, size)
         copy(out, pos, src, at, size)
         return pos + size
-    if kind == INT64:
-        return put_long(out, pos, signed64(be64(src, at))) if size == 8 else -1
-    if kind == INT32:
-        return put_long(out, pos, signed32(be32(src, at))) if size == 4 else -1
-    if kind == UUID or kind == TIMEUUID:
-        if size != 16 or (kind == TIMEUUID and src[at + 6] >> 4 != 1):
-            return -1
-        copy(out, pos, src, at, 16)
-        return pos + 16
-    if kind == FLOAT64:
-        if size != 8:
-            return -1
-        copy_reversed(out, pos, src, at, 8)
-        return pos + 8
-    if kind == BOOLEAN:
-        if size != 1:
-            return -1
-        out[pos] = 1 if src[at] else 0
-        return pos + 1
-    return _put_odd(out, pos, src, at, size, kind)
 
+    def _put_integer(out: Any, pos: int, src: Any, at: int, size: int) -> int:
+        """Two's complement, big-endian, without bytes that only repeat the sign; no bytes are 0."""
+        while size > 1 and ((src[at] == 0 and src[at + 1] < 128) or (src[at] == 255 and src[at + 1] > 127)):
+            at += 1
+            size -= 1
+        if size == 0:
+            out[pos] = 2
+            out[pos + 1] = 0
+            return pos + 2
+        pos = put_long(out, pos, size)
+        copy(out, pos, src, at, size)
+        return pos + size
 
-def _put_odd(out: Any, pos: int, src: Any, at: int, size: int, kind: int) -> int:
-    """The scalars that are met less often."""
-    if kind == DATE:
-        return put_long(out, pos, signed32(be32(src, at)) ^ DAY_ZERO) if size == 4 else -1
-    if kind == DECIMAL:
-        if size < 4:
-            return -1
-        return put_long(out, _put_integer(out, pos, src, at + 4, size - 4), signed32(be32(src, at)))
-    if kind == VARINT:
-        return _put_integer(out, pos, src, at, size)
-    if kind == FLOAT32:
-        if size != 4:
-            return -1
-        copy_reversed(out, pos, src, at, 4)
-        return pos + 4
-    if kind == INT16:
-        return put_long(out, pos, (((src[at] << 8 | src[at + 1]) + 32768) & 65535) - 32768) if size == 2 else -1
-    if kind == INT8:
-        return put_long(out, pos, ((src[at] + 128) & 255) - 128) if size == 1 else -1
-    if kind == DURATION:
-        return _put_duration(out, pos, src, at, size)
-    if kind == INET and size != 4 and size != 16:
-        return -1
-    if kind == ASCII and ascii_run(src, at, size) != size:
-        return -1
-    pos = put_long(out, pos, size)
-    copy(out, pos, src, at, size)
-    return pos + size
+    def _put_duration(out: Any, pos: int, src: Any, at: int, size: int) -> int:
+        """Months, days and nanoseconds: three variable-length numbers of one sign."""
+        end = at + size
+        below = False
+        above = False
+        for part in range(3):
+            step = vint_bytes(src, at, end)
+            if step == 0:
+                return -1
+            raw = vint_value(src, at, step)
+            at += step
+            value = signed64((raw >> 1) ^ -(raw & 1))
+            if part < 2 and value != signed32(value):
+                return -1
+            if value < 0:
+                below = True
+            elif value > 0:
+                above = True
+            pos = put_long(out, pos, value)
+        return -1 if at != end or (below and above) else pos
 
-
-def _put_integer(out: Any, pos: int, src: Any, at: int, size: int) -> int:
-    """Two's complement, big-endian, without bytes that only repeat the sign; no bytes are 0."""
-    while size > 1 and ((src[at] == 0 and src[at + 1] < 128) or (src[at] == 255 and src[at + 1] > 127)):
-        at += 1
-        size -= 1
-    if size == 0:
-        out[pos] = 2
-        out[pos + 1] = 0
-        return pos + 2
-    pos = put_long(out, pos, size)
-    copy(out, pos, src, at, size)
-    return pos + size
-
-
-def _put_duration(out: Any, pos: int, src: Any, at: int, size: int) -> int:
-    """Months, days and nanoseconds: three variable-length numbers of one sign."""
-    end = at + size
-    below = False
-    above = False
-    for part in range(3):
-        step = vint_bytes(src, at, end)
-        if step == 0:
-            return -1
-        raw = vint_value(src, at, step)
-        at += step
-        value = signed64((raw >> 1) ^ -(raw & 1))
-        if part < 2 and value != signed32(value):
-            return -1
-        if value < 0:
-            below = True
-        elif value > 0:
-            above = True
-        pos = put_long(out, pos, value)
-    return -1 if at != end or (below and above) else pos
+    put_scalar_here = put_scalar
 
 
 class Values:

@@ -37,10 +37,11 @@ MARKER_BYTES = 8
 ENTRY_OVERHEAD_BYTES = 12
 # Cassandra takes no shorter mutation for one, so neither do we.
 MUTATION_BYTES_MIN = 10
-# What is read at once beyond the last marker, and of a long section; both grow to an entry's size where needed.
+# What is read at once beyond the last marker, and of a long section, so that it stays in the processor's cache; both
+# grow to an entry's size where needed.
 _TAIL_BYTES_MIN = 64 << 10
 _TAIL_BYTES_MAX = 4 << 20
-_PIECE_BYTES = 1 << 20
+_PIECE_BYTES = 256 << 10
 # Where an entry's size may begin: an entry has less than 16 MiB, and more than none.
 _SIZE = re.compile(rb"\0(?!\0\0\0)")
 _ZEROS = bytes(_TAIL_BYTES_MIN)
