@@ -9,7 +9,7 @@ import sys
 import types
 from enum import Enum
 from pathlib import Path
-from typing import Any, Union, get_args, get_origin
+from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import SecretStr
 from pydantic.fields import FieldInfo
@@ -74,6 +74,8 @@ def _row(name: str, field: FieldInfo) -> str:
 def _kind(annotation: Any) -> str:
     if get_origin(annotation) in (Union, types.UnionType):
         return " or ".join(_kind(part) for part in get_args(annotation) if part is not type(None))
+    if get_origin(annotation) is Annotated:
+        return _kind(get_args(annotation)[0])
     if isinstance(annotation, type) and issubclass(annotation, Enum):
         return " · ".join(f"`{member.value}`" for member in annotation)
     if get_origin(annotation) is dict:

@@ -28,7 +28,13 @@
     ├── Unreachable             the database does not answer, or refuses the login
     ├── ServerFailed            a server that the sandbox started did not come up, or ended
     ├── ToolMissing             a program of another project is needed and not installed
-    └── AccessDenied            a client without the right token
+    ├── AccessDenied            a client without the right token
+    ├── AgentUnreachable        an agent does not serve its logs, or not in time
+    ├── SchemaChanged           a stream of plain columns meets a newer version of its table
+    ├── SchemaRefused           a target does not take a table's schema
+    ├── DeliveryFailed          a target did not take a batch; it will be tried again
+    ├── TargetRefused           a target refuses the login, the rights or the whole request
+    └── DeadLettersFull         no room for another dead letter
 
 Each class says whether a retry can help (`timed`: by itself after a while, `manual`: after someone acted,
 `never`) and gives the operator a hint. Messages name places (file, offset, table, position), never row values.
@@ -204,3 +210,32 @@ class ToolMissing(PenstockError):
 class AccessDenied(PenstockError):
     retry = Retry.NEVER
     hint = "Give the token that the listener was started with."
+
+
+class SchemaRefused(PenstockError):
+    hint = (
+        "Alter the target by hand, or let the sink follow the source (schema_policy evolve) or go on without the new "
+        "columns (ignore)."
+    )
+
+
+class DeliveryFailed(PenstockError):
+    retry = Retry.TIMED
+    hint = "The batch is delivered again until the target takes it; nothing is lost meanwhile."
+
+
+class AgentUnreachable(PenstockError):
+    retry = Retry.TIMED
+    hint = "Check that the agent runs, the address and the certificate; reading goes on where it was when it answers."
+
+
+class SchemaChanged(PenstockError):
+    hint = "Start the query again from its checkpoint: it then has the table's new columns, and nothing is left out."
+
+
+class TargetRefused(PenstockError):
+    hint = "Check the sink's address, login and rights in the target; the batch is delivered again after that."
+
+
+class DeadLettersFull(PenstockError):
+    hint = "Look at them with `penstock dead-letters`, then replay or remove them; the batch is delivered again."

@@ -63,6 +63,20 @@ SNAPSHOT_SECONDS: Final = "penstock_snapshot_seconds"
 SNAPSHOT_ROWS: Final = "penstock_snapshot_rows_total"
 SNAPSHOT_PROGRESS: Final = "penstock_snapshot_progress_ratio"
 SNAPSHOT_RETRIES: Final = "penstock_snapshot_retries_total"
+# The pipeline.
+PIPELINE_RUNNING: Final = "penstock_pipeline_running"
+PIPELINE_WAITING: Final = "penstock_pipeline_waiting"
+PIPELINE_BATCHES: Final = "penstock_pipeline_batches_total"
+PIPELINE_FAILURES: Final = "penstock_pipeline_failures_total"
+PIPELINE_BATCH_SECONDS: Final = "penstock_pipeline_batch_seconds"
+PIPELINE_COPIES: Final = "penstock_pipeline_read_changes_total"
+PIPELINE_RECORDS: Final = "penstock_pipeline_records_total"
+PIPELINE_LAG_SECONDS: Final = "penstock_pipeline_lag_seconds"
+PIPELINE_STATE_ROWS: Final = "penstock_pipeline_state_rows"
+PIPELINE_STATE_BYTES: Final = "penstock_pipeline_state_bytes"
+SINK_RECORDS: Final = "penstock_sink_records_total"
+SINK_BYTES: Final = "penstock_sink_bytes_total"
+SINK_DEAD_LETTERS: Final = "penstock_sink_dead_letters_total"
 
 METRICS: Final = (
     APPENDED_CHANGES,
@@ -110,6 +124,19 @@ METRICS: Final = (
     SNAPSHOT_ROWS,
     SNAPSHOT_PROGRESS,
     SNAPSHOT_RETRIES,
+    PIPELINE_RUNNING,
+    PIPELINE_WAITING,
+    PIPELINE_BATCHES,
+    PIPELINE_FAILURES,
+    PIPELINE_BATCH_SECONDS,
+    PIPELINE_COPIES,
+    PIPELINE_RECORDS,
+    PIPELINE_LAG_SECONDS,
+    PIPELINE_STATE_ROWS,
+    PIPELINE_STATE_BYTES,
+    SINK_RECORDS,
+    SINK_BYTES,
+    SINK_DEAD_LETTERS,
 )
 
 

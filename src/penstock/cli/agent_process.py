@@ -20,6 +20,7 @@ from penstock.log.table_logs import LogSpec
 from penstock.model.schema import TableId, TableSchema
 from penstock.serve.http import HttpServer
 from penstock.serve.listener import Listener
+from penstock.serve.log_blocks import LogBlocks
 from penstock.settings import Settings, Share
 
 _LOOK_S = 0.1
@@ -51,7 +52,8 @@ class AgentProcess:
             )
             facts: dict[str, object] = {}
             if settings.http.enabled:
-                facts["http"] = opened.enter_context(HttpServer(settings.http, agent.status)).address
+                blocks = LogBlocks(str(settings.agent.directory), settings.retention)
+                facts["http"] = opened.enter_context(HttpServer(settings.http, agent.status, blocks)).address
             thread = threading.Thread(target=self._run_agent, args=(agent,), name="penstock-agent", daemon=True)
             thread.start()
             while thread.is_alive() and not agent.begun.is_set() and not self._signals:

@@ -25,6 +25,7 @@ INDEX = "idx"
 TRANSACTIONS = "txn"
 CHECKPOINT = ".checkpoint"
 TEMPORARY = ".tmp"
+PARKED = "!parked"
 
 
 def encode(name: str) -> str:
@@ -45,7 +46,7 @@ def directory_name(table: TableId, log: str | None = None, *, parked: bool = Fal
     name = f"{encode(table.keyspace)}.{encode(table.table)}"
     if log is not None:
         name += f"@{encode(log)}"
-    return f"{name}!parked" if parked else name
+    return name + PARKED if parked else name
 
 
 def file_name(table: TableId, number: int, kind: str = DATA) -> str:

@@ -1,9 +1,9 @@
-"""HTTP endpoints for monitoring an agent: /ping, /health, /buildinfo and /metrics.
+"""HTTP endpoints of an agent: /ping, /health, /buildinfo and /metrics for monitoring, /logs for readers elsewhere.
 
-They are the paths that Debezium's Cassandra connector has, served from a thread of the agent's process. Nothing can be
-changed through them. On the loopback anyone may ask; any other address needs TLS and a token. Each connection carries
-one request and has a deadline, and the number of connections is bounded, so that no client can hold the agent up.
-docs/reference/http.md describes the answers.
+The first four are the paths that Debezium's Cassandra connector has. All are served from a thread of the agent's
+process. On the loopback anyone may ask how the agent is; any other address needs TLS and a token, and the logs need the
+token everywhere, unless the operator says otherwise. Each connection carries one request and has a deadline, and the
+number of connections is bounded, so that no client can hold the agent up. docs/reference/http.md describes the answers.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import asyncio
 import json
 import socket
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
@@ -30,6 +31,7 @@ import penstock
 from penstock.capture.cassandra.agent.status import AgentStatus
 from penstock.errors import InvalidSetting, StorageError
 from penstock.serve.access import Token, is_loopback, tls_context
+from penstock.serve.log_blocks import LogBlocks
 from penstock.serve.metrics import AgentMetrics
 from penstock.settings import HttpSettings
 
@@ -44,24 +46,54 @@ _NO_CACHE = {"cache-control": "must-revalidate,no-cache,no-store"}
 _DEBEZIUM_CHECK = "cassandra-cdc-health-check"
 
 
-def application(status: Callable[[], AgentStatus]) -> Starlette:
+class Endpoints(ABC):
+    """What a process answers about itself."""
+
+    # Its name in /buildinfo.
+    service: str
+
+    @abstractmethod
+    def checks(self) -> dict[str, dict[str, Any]]:
+        """For /health: a check per part, each with `healthy` and, when it is not, a message."""
+
+    @abstractmethod
+    def metrics(self) -> bytes:
+        """For /metrics: the figures in Prometheus's text format."""
+
+
+class AgentEndpoints(Endpoints):
+    """The agent's answers."""
+
+    service = SERVICE_NAME
+
+    def __init__(self, status: Callable[[], AgentStatus]) -> None:
+        self._status = status
+        self._metrics = AgentMetrics(status)
+
+    def checks(self) -> dict[str, dict[str, Any]]:
+        return health_checks(self._status())
+
+    def metrics(self) -> bytes:
+        return self._metrics.text()
+
+
+def application(endpoints: Endpoints, logs: LogBlocks | None = None) -> Starlette:
     """The endpoints, without any access rule."""
-    metrics = AgentMetrics(status)
 
     def ping(_: Request) -> Response:
         return PlainTextResponse("pong\n", headers=_NO_CACHE)
 
     def health(_: Request) -> Response:
-        checks = health_checks(status())
+        checks = endpoints.checks()
         healthy = all(check["healthy"] for check in checks.values())
         return JSONResponse(checks, status_code=200 if healthy else 500, headers=_NO_CACHE)
 
     def buildinfo(_: Request) -> Response:
-        facts = {"version": penstock.__version__, "service_name": SERVICE_NAME}
+        facts = {"version": penstock.__version__, "service_name": endpoints.service}
         return JSONResponse(facts, headers=_NO_CACHE)
 
     def numbers(_: Request) -> Response:
-        return Response(metrics.text(), media_type=CONTENT_TYPE_LATEST, headers=_NO_CACHE)
+        return Response(endpoints.metrics(), media_type=CONTENT_TYPE_LATEST, headers=_NO_CACHE)
 
     async def failed(_: Request, error: Exception) -> Response:
         log.error("http request failed", exc_info=error)
@@ -72,6 +104,7 @@ def application(status: Callable[[], AgentStatus]) -> Starlette:
         Route("/health", health),
         Route("/buildinfo", buildinfo),
         Route("/metrics", numbers),
+        *(logs.routes() if logs is not None else []),
     ]
     return Starlette(routes=routes, exception_handlers={Exception: failed})
 
@@ -102,13 +135,19 @@ def _check(healthy: bool, message: str | None) -> dict[str, Any]:
 class HttpServer:
     """The server, in a thread of its own from `start` to `close`."""
 
-    def __init__(self, settings: HttpSettings, status: Callable[[], AgentStatus]) -> None:
+    def __init__(
+        self, settings: HttpSettings, what: Endpoints | Callable[[], AgentStatus], logs: LogBlocks | None = None
+    ) -> None:
+        """`what` is the status of an agent, or another process's answers. With `logs`, these can be read and subscribed
+        to; the server closes them."""
+        endpoints = what if isinstance(what, Endpoints) else AgentEndpoints(what)
         self._settings = settings
         self._token = None if settings.token_file is None else Token.read(settings.token_file)
         if self._token is None and not is_loopback(settings.host):
             raise InvalidSetting("listening beyond the loopback needs http.token_file", host=settings.host)
         self._tls = tls_context(settings.host, settings.tls_certificate_file, settings.tls_key_file)
-        self._guarded = _Guard(application(status), self._token)
+        self._logs = logs if settings.logs else None
+        self._guarded = _Guard(application(endpoints, self._logs), self._token, settings.logs_without_token)
         self._socket: socket.socket | None = None
         self._server: _Server | None = None
         self._thread: threading.Thread | None = None
@@ -158,6 +197,8 @@ class HttpServer:
             self._thread.join()
         if self._socket is not None:
             self._socket.close()
+        if self._logs is not None:
+            self._logs.close()
         self._server = self._thread = None
 
     def __enter__(self) -> Self:
@@ -197,9 +238,10 @@ class HttpServer:
 class _Guard:
     """Lets a request through that shows the token, reads and sends no body, and ends the connection after it."""
 
-    def __init__(self, app: ASGIApp, token: Token | None) -> None:
+    def __init__(self, app: ASGIApp, token: Token | None, logs_without_token: bool) -> None:
         self._app = app
         self._token = token
+        self._logs_without_token = logs_without_token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def closing(message: Any) -> None:
@@ -207,14 +249,16 @@ class _Guard:
                 message = {**message, "headers": [*message["headers"], (b"connection", b"close")]}
             await send(message)
 
-        refusal = self._refusal(dict(scope["headers"]))
+        refusal = self._refusal(dict(scope["headers"]), scope["path"])
         await (self._app if refusal is None else refusal)(scope, receive, closing)
 
-    def _refusal(self, headers: dict[bytes, bytes]) -> Response | None:
+    def _refusal(self, headers: dict[bytes, bytes], path: str) -> Response | None:
         if self._token is not None:
             scheme, _, given = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
             if not self._token.matches(given.strip() if scheme.lower() == "bearer" else ""):
                 return PlainTextResponse("access denied\n", 401, {"www-authenticate": "Bearer"})
+        elif path.startswith("/logs") and not self._logs_without_token:
+            return PlainTextResponse("the agent serves its logs only with http.token_file\n", 403)
         if sum(map(len, headers)) + sum(map(len, headers.values())) > _REQUEST_BYTES_MAX:
             return PlainTextResponse("the headers are too long\n", 431)
         if headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in headers:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from pydantic import Field
 
 from penstock.settings.cassandra import AgentSettings, CassandraSettings, SnapshotSettings
+from penstock.settings.kafka import KafkaSettings
 from penstock.settings.log import LogSettings, RetentionSettings
 from penstock.settings.pipeline import MergeSettings, PipelineSettings, TransformSettings
 from penstock.settings.section import FunctionPath, Section
 from penstock.settings.serve import HttpSettings, ListenerSettings
+from penstock.settings.sinks import ConsoleSettings, DeltaSettings, FilesSettings, IcebergSettings, SearchSettings
 
 
 class Settings(Section):
@@ -34,5 +36,17 @@ class Settings(Section):
     """How the replicas' copies of one change become one."""
     transform: TransformSettings = TransformSettings()
     """What is done to records before they are delivered."""
+    kafka: KafkaSettings = KafkaSettings()
+    """Kafka topics."""
+    search: SearchSettings = SearchSettings()
+    """Elasticsearch or OpenSearch."""
+    delta: DeltaSettings = DeltaSettings()
+    """Delta tables."""
+    iceberg: IcebergSettings = IcebergSettings()
+    """Iceberg tables."""
+    files: FilesSettings = FilesSettings()
+    """Parquet or JSON files."""
+    console: ConsoleSettings = ConsoleSettings()
+    """Records on the terminal."""
     functions: dict[str, FunctionPath] = Field(default_factory=dict)
     """Python callables that filters may name, as `name = "module:callable"`."""

@@ -58,8 +58,6 @@ class PipelineSettings(Section):
     """Own sinks that may be named in sinks, as `name = "module:Class"`."""
     own_sink_options: dict[str, dict[str, str]] = Field(default_factory=dict)
     """What own sinks are given, by their names."""
-    record: RecordType = RecordType.AFTER
-    """What records say: `change`, `after` or `all`. Sinks that need more, such as tables of current rows, get it."""
     trigger_s: float = Field(default=0.1, ge=0)
     """How often to look for new changes, at the least; a batch that takes longer is followed by the next at once."""
     rows_per_batch: int = Field(default=500_000, ge=1)
@@ -77,6 +75,9 @@ class PipelineSettings(Section):
     """Spark's own settings, by their names."""
     dead_letter_directory: Path | None = None
     """Where records go that a target will never take; none: below checkpoint_directory."""
+    http_port: int | None = Field(default=None, ge=0, le=65535)
+    """The TCP port of /ping, /health, /buildinfo and /metrics of the pipeline; the rest is as in section http. None: no
+    HTTP server; 0: a free port."""
     retry_s: float = Field(default=1.0, gt=0)
     """After a failed batch, wait this long before the first retry; later ones wait longer, up to a minute."""
     retries: int | None = Field(default=None, ge=0)

@@ -45,7 +45,7 @@ class ListenerSettings(Section):
 
 
 class HttpSettings(Section):
-    """The HTTP endpoints for monitoring: ping, health, buildinfo, metrics."""
+    """The agent's HTTP endpoints: ping, health, buildinfo and metrics for monitoring, logs for readers elsewhere."""
 
     enabled: bool = True
     """Whether there is an HTTP server at all."""
@@ -63,6 +63,10 @@ class HttpSettings(Section):
     """Further clients are turned away."""
     request_s: float = Field(default=5.0, gt=0)
     """A client that has not sent its request within this time is cut off, and so is one that is idle for it."""
+    logs: bool = True
+    """Whether the change logs can be read and subscribed to under `/logs`, by who has the token."""
+    logs_without_token: bool = False
+    """Let everyone on this machine read the logs, when there is no token_file."""
 
     @model_validator(mode="after")
     def _tls_is_whole(self) -> HttpSettings:

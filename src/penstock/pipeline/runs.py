@@ -1,0 +1,87 @@
+"""Runs: what the pipeline sends through Spark, a few large rows instead of one per change.
+
+A run is a stretch of encoded changes of one table, one schema version, one node and one bucket of partition keys, in
+the order of the node's log. It carries its schema as text, so one stream can hold any number of tables, and a table
+that is new or has changed needs no other plan. `rows` are Avro rows as an encoder writes them: no row has a seal.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import pyarrow as pa
+
+from penstock.errors import CorruptData, PenstockError
+from penstock.model.batch import ChangeBatch
+from penstock.model.schema import TableSchema
+
+RUN_SCHEMA: pa.Schema = pa.schema(
+    [
+        pa.field("bucket", pa.int32(), nullable=False),
+        pa.field("keyspace", pa.string(), nullable=False),
+        pa.field("table", pa.string(), nullable=False),
+        pa.field("schema", pa.string(), nullable=False),
+        pa.field("node", pa.string(), nullable=False),
+        pa.field("count", pa.int32(), nullable=False),
+        pa.field("rows", pa.binary(), nullable=False),
+    ]
+)
+# Schemas kept per process: more than the tables of a pipeline, so that each text is parsed once.
+_SCHEMAS_MAX = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Encoded changes of one table from one node, all of one bucket."""
+
+    schema: TableSchema
+    node: str
+    bucket: int
+    count: int
+    rows: bytes | memoryview
+
+    def batch(self) -> ChangeBatch:
+        """The changes as a batch without positions."""
+        return ChangeBatch(self.schema, self.count, self.rows)
+
+
+def schema_text(schema: TableSchema) -> str:
+    """A schema as the text that runs carry; it is kept with the schema."""
+    known = schema.__dict__.get("_run_text")
+    if known is None:
+        known = schema.__dict__["_run_text"] = json.dumps(schema.to_json(), separators=(",", ":"))
+    return str(known)
+
+
+@lru_cache(maxsize=_SCHEMAS_MAX)
+def schema_of(text: str) -> TableSchema:
+    """The inverse of `schema_text`: one object per text, for what the formats prepare for a schema is kept with it."""
+    try:
+        return TableSchema.from_json(json.loads(text))
+    except (ValueError, PenstockError) as error:
+        raise CorruptData("a run's schema is not readable") from error
+
+
+def to_arrow(runs: Sequence[Run]) -> pa.RecordBatch:
+    """Runs as rows of `RUN_SCHEMA`."""
+    columns = [
+        pa.array([run.bucket for run in runs], pa.int32()),
+        pa.array([run.schema.table.keyspace for run in runs], pa.string()),
+        pa.array([run.schema.table.table for run in runs], pa.string()),
+        pa.array([schema_text(run.schema) for run in runs], pa.string()),
+        pa.array([run.node for run in runs], pa.string()),
+        pa.array([run.count for run in runs], pa.int32()),
+        pa.array([run.rows for run in runs], pa.binary()),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=RUN_SCHEMA)
+
+
+def from_arrow(batch: pa.RecordBatch) -> Iterator[Run]:
+    """The inverse of `to_arrow`. The rows are views into the batch, which must stay as long as they do."""
+    buckets, schemas, nodes, counts = (batch.column(name).to_pylist() for name in ("bucket", "schema", "node", "count"))
+    rows = batch.column("rows")
+    for at, (bucket, text, node, count) in enumerate(zip(buckets, schemas, nodes, counts, strict=True)):
+        yield Run(schema_of(text), node, bucket, count, memoryview(rows[at].as_buffer()).cast("B"))

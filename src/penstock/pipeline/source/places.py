@@ -1,0 +1,204 @@
+"""Places: where logs are, on this machine or behind an agent, with the same few operations for both.
+
+A place belongs to one node. The driver looks at all its logs at once, as often as Spark asks for new data; tasks get
+addresses and open readers themselves. Subscriptions are moved through the place, so that the retention of each log
+knows what the pipeline still needs.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Protocol
+
+from penstock.errors import CorruptLog, PositionBehind
+from penstock.log.log_directory import LogDirectory, LogEntry
+from penstock.log.names import encode
+from penstock.log.reader import LogReader
+from penstock.log.subscription import Start, Subscription
+from penstock.log.watermark import Watermark
+from penstock.model.position import Position
+from penstock.model.schema import TableId
+from penstock.pipeline.source.options import SourceOptions
+from penstock.pipeline.source.remote import Access, Agent
+
+# Readers that one process keeps: each has at most one open file.
+_READERS_MAX = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """One log: the directory it stands in or the agent that serves it, and what it is."""
+
+    directory: str
+    agent: str
+    log_id: str
+    table: TableId
+    node: str
+
+
+class Place(Protocol):
+    """The logs of one node. For one thread."""
+
+    def look(self) -> dict[str, tuple[Address, Watermark]]:
+        """Every log that is wanted, by its id, and how far each is durable now."""
+        ...
+
+    def has(self, log_id: str) -> bool:
+        """Whether the last look found the log, wanted or not."""
+        ...
+
+    def reader(self, address: Address) -> LogReader:
+        """A reader of the log, which the place keeps."""
+        ...
+
+    def subscribe(self, address: Address, name: str, start: Start) -> Position:
+        """Make sure that the subscription exists, from `start` on when it is new; says what it has committed."""
+        ...
+
+    def commit(self, address: Address, name: str, position: Position) -> None:
+        """Everything up to `position` is done. A position before the committed one changes nothing."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class LocalPlace:
+    """A directory of logs on this machine."""
+
+    def __init__(self, root: str, options: SourceOptions) -> None:
+        self._directory = LogDirectory(root)
+        self._retention = options.retention
+        self._wants = _chooser(options)
+        self._label = os.path.basename(os.path.abspath(root))
+        self._addresses: dict[str, Address] = {}
+        self._entries: dict[str, LogEntry] | None = None
+
+    def look(self) -> dict[str, tuple[Address, Watermark]]:
+        entries = self._directory.look()
+        if entries is not self._entries:
+            self._entries = entries
+            self._addresses = {
+                entry.log_id: Address(entry.directory, "", entry.log_id, entry.table, entry.node or self._label)
+                for entry in entries.values()
+                if self._wants(entry.table, entry.name, entry.parked, entry.node or self._label)
+            }
+        return {log_id: (address, self._directory.watermark(log_id)) for log_id, address in self._addresses.items()}
+
+    def has(self, log_id: str) -> bool:
+        return self._entries is not None and log_id in self._entries
+
+    def reader(self, address: Address) -> LogReader:
+        return self._directory.reader(address.log_id)
+
+    def subscribe(self, address: Address, name: str, start: Start) -> Position:
+        with Subscription.open(address.directory, name, start=start) as subscription:
+            return subscription.position
+
+    def commit(self, address: Address, name: str, position: Position) -> None:
+        with Subscription.open(address.directory, name, retention_settings=self._retention) as subscription:
+            # What retention took is told to whoever reads; here it only means that the place to commit moved on.
+            subscription.accept_loss()
+            if position > subscription.position:
+                subscription.commit(position)
+
+    def close(self) -> None:
+        self._directory.close()
+
+
+class RemotePlace:
+    """The logs of a node behind its agent's HTTP server."""
+
+    def __init__(self, url: str, options: SourceOptions) -> None:
+        self._agent = Agent(url, access(options))
+        self._wants = _chooser(options)
+        self._addresses: dict[str, Address] = {}
+        self._readers: OrderedDict[str, LogReader] = OrderedDict()
+        self._found: frozenset[str] = frozenset()
+
+    def look(self) -> dict[str, tuple[Address, Watermark]]:
+        out = {}
+        logs = self._agent.logs()
+        self._found = frozenset(served.log_id for served in logs)
+        for served in logs:
+            node = served.node or self._agent.url
+            if not self._wants(served.table, served.name, served.parked, node):
+                continue
+            address = self._addresses.get(served.log_id)
+            if address is None:
+                address = Address("", self._agent.url, served.log_id, served.table, node)
+                self._addresses[served.log_id] = address
+            out[served.log_id] = address, served.watermark
+        return out
+
+    def has(self, log_id: str) -> bool:
+        return log_id in self._found
+
+    def reader(self, address: Address) -> LogReader:
+        return _kept(self._readers, address, lambda: LogReader(address.log_id, files=self._agent))
+
+    def subscribe(self, address: Address, name: str, start: Start) -> Position:
+        return self._agent.subscribe(address.log_id, name, start)
+
+    def commit(self, address: Address, name: str, position: Position) -> None:
+        with suppress(PositionBehind):
+            self._agent.commit(address.log_id, name, position)
+
+    def close(self) -> None:
+        for reader in self._readers.values():
+            reader.close()
+        self._readers.clear()
+
+
+def access(options: SourceOptions) -> Access:
+    """How agents are spoken to."""
+    return Access(token_file=options.token_file, tls_ca_file=options.tls_ca_file, retry_s=options.retry_s)
+
+
+def places(options: SourceOptions) -> list[Place]:
+    """Every place that the options name."""
+    local: Sequence[Place] = [LocalPlace(root, options) for root in options.path]
+    remote: Sequence[Place] = [RemotePlace(url, options) for url in options.agents]
+    return [*local, *remote]
+
+
+_task_readers: OrderedDict[str, LogReader] = OrderedDict()
+
+
+def open_reader(address: Address, how: Access) -> LogReader:
+    """A reader for a task. Spark's workers live on, so the readers of their last tasks are kept."""
+    return _kept(
+        _task_readers,
+        address,
+        lambda: (
+            LogReader(address.log_id, files=Agent(address.agent, how))
+            if address.agent
+            else LogReader(address.directory)
+        ),
+    )
+
+
+def _kept(readers: OrderedDict[str, LogReader], address: Address, make: Callable[[], LogReader]) -> LogReader:
+    reader = readers.get(address.log_id)
+    if reader is None:
+        reader = make()
+        if reader.log_id != address.log_id:
+            raise CorruptLog("another log stands in the place of this one", directory=reader.directory)
+        while len(readers) >= _READERS_MAX:
+            readers.popitem(last=False)[1].close()
+        readers[address.log_id] = reader
+    readers.move_to_end(address.log_id)
+    return reader
+
+
+def _chooser(options: SourceOptions) -> Callable[[TableId, str, bool, str], bool]:
+    wanted = encode(options.log) if options.log else ""
+
+    def wants(table: TableId, name: str, parked: bool, node: str) -> bool:
+        of_node = not options.nodes or node in options.nodes
+        return not parked and of_node and name == wanted and options.wants(table)
+
+    return wants

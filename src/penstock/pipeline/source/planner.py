@@ -1,0 +1,277 @@
+"""Planner: what the driver does for a batch or a stream, without Spark.
+
+It looks at all logs, decides how far the next batch goes, and divides that into partitions: the logs of one node
+together, in portions of about the same size, so that hundreds of small tables make one task and one large table makes
+many. What was delivered it commits to the subscription in each log, seldom enough not to be felt.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import structlog
+
+from penstock.errors import ChangesLost, CorruptCheckpoint, PenstockError
+from penstock.log.subscription import Start
+from penstock.log.watermark import Watermark
+from penstock.pipeline.source.admission import Limits, admit
+from penstock.pipeline.source.backlog import Backlog, Stretch, earliest, is_new, reach_at
+from penstock.pipeline.source.options import COMMITTED, EARLIEST, LATEST, SourceOptions
+from penstock.pipeline.source.places import Address, Place, places
+from penstock.pipeline.source.reach import BEGINNING, Reach
+from penstock.settings.pipeline import OnLoss
+
+log = structlog.get_logger()
+
+# A subscription is moved when a file of its log is done, and else no more often than this.
+COMMIT_S = 10.0
+# So many agents are asked at the same time.
+ASKED_MAX = 16
+
+
+class Piece(NamedTuple):
+    """A stretch of a log, for a task."""
+
+    address: Address
+    stretch: Stretch
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A log at the time of the last look."""
+
+    place: Place
+    address: Address
+    mark: Watermark
+
+
+@dataclass(slots=True)
+class _Committed:
+    reach: Reach
+    when: float
+
+
+# Looks at a backlog and how far it is to be taken, and may say less, or refuse it; less is no answer any more when the
+# batch is already planned.
+Check = Callable[[Backlog, Reach, bool], Reach]
+
+
+def _any(_: Backlog, end: Reach, __: bool) -> Reach:
+    return end
+
+
+def _look(place: Place) -> dict[str, tuple[Address, Watermark]]:
+    return place.look()
+
+
+class Planner:
+    """The logs of one query. For one thread."""
+
+    def __init__(
+        self,
+        options: SourceOptions,
+        *,
+        found: Sequence[Place] | None = None,
+        check: Check = _any,
+        holds: bool = True,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._options = options
+        self._places = list(places(options) if found is None else found)
+        asked = len(options.agents)
+        self._pool = ThreadPoolExecutor(min(asked, ASKED_MAX), "penstock-look") if asked > 1 else None
+        self._check = check
+        # Whether the subscription is made, so that retention waits for this query.
+        self._holds = holds and options.subscription is not None
+        self._monotonic = monotonic
+        self._turn = 0
+        # What a query that reads what is there and then ends may read.
+        self._target: dict[str, Reach] | None = None
+        self._gone: set[str] = set()
+        self._committed: dict[str, _Committed] = {}
+        self._delivered: dict[str, Reach] = {}
+        self._seen: dict[str, Seen] = {}
+
+    def look(self) -> dict[str, Seen]:
+        """Every log that is wanted."""
+        # Agents are asked all at once, so that the time does not grow with their number.
+        looks = map(_look, self._places) if self._pool is None else self._pool.map(_look, self._places)
+        self._seen = {
+            log_id: Seen(place, address, mark)
+            for place, found in zip(self._places, looks, strict=True)
+            for log_id, (address, mark) in found.items()
+        }
+        return self._seen
+
+    def initial(self) -> dict[str, Reach]:
+        """Where a new query begins in each log."""
+        return {log_id: self._begin(seen, self._options.starting) for log_id, seen in self.look().items()}
+
+    def freeze(self) -> None:
+        """Read nothing that comes later than now."""
+        self._target = {log_id: Reach.of(seen.mark) for log_id, seen in self.look().items()}
+
+    def end(self) -> dict[str, Reach]:
+        """The end of every log."""
+        return {log_id: Reach.of(seen.mark) for log_id, seen in self.look().items()}
+
+    def seen_end(self) -> dict[str, Reach]:
+        """The end of every log when it was last looked at."""
+        return {log_id: Reach.of(seen.mark) for log_id, seen in (self._seen or self.look()).items()}
+
+    def latest(self, start: Mapping[str, Reach], limits: Limits) -> dict[str, Reach]:
+        """How far the next batch goes. The same as `start` when there is nothing new."""
+        seen = self.look()
+        out = self._still_there(start)
+        for log_id, before in out.items():
+            # What an earlier run of the query delivered, it committed; only what moves is committed again.
+            self._committed.setdefault(log_id, _Committed(before, -COMMIT_S))
+        backlogs = []
+        for log_id, one in seen.items():
+            reach = start.get(log_id)
+            mark = self._mark(log_id, one)
+            if mark is None:
+                continue
+            if reach is None:
+                # A table that is new, or a node that joined: it is read from its beginning.
+                reach = self._begin(one, EARLIEST)
+                out[log_id] = reach
+            if is_new(reach, mark, lambda one=one: one.place.reader(one.address)):  # type: ignore[misc]
+                backlogs.append(self._backlog(one, reach, Reach.of(mark)))
+        for backlog, end in zip(backlogs, admit(backlogs, limits, self._turn), strict=True):
+            out[backlog.address.log_id] = self._check(backlog, end, False)
+        self._turn += 1
+        return out
+
+    def partitions(self, start: Mapping[str, Reach], end: Mapping[str, Reach]) -> list[list[Piece]]:
+        """What to read between two offsets, divided among tasks."""
+        missing = [log_id for log_id in end if log_id not in self._seen]
+        seen = self.look() if missing or not self._seen else self._seen
+        backlogs = []
+        for log_id, until in end.items():
+            one = seen.get(log_id)
+            if one is None:
+                if start.get(log_id) != until:
+                    self._lost_log(log_id)
+                continue
+            begin = start.get(log_id) or earliest(one.place.reader(one.address))
+            if begin.last < until.last:
+                backlogs.append(self._backlog(one, begin, until))
+                self._check(backlogs[-1], until, True)
+        return pack(backlogs, self._options.partition_bytes)
+
+    def commit(self, end: Mapping[str, Reach]) -> None:
+        """Everything up to `end` is delivered."""
+        name = self._options.subscription
+        self._delivered = dict(end)
+        if name is None:
+            return
+        now = self._monotonic()
+        for log_id, reach in end.items():
+            done = self._committed.get(log_id) or _Committed(BEGINNING, -COMMIT_S)
+            if reach.last <= done.reach.last:
+                continue
+            if reach.last.file > done.reach.last.file or now - done.when >= COMMIT_S:
+                self._commit_one(log_id, name, reach, now)
+
+    def close(self) -> None:
+        """Commit what is still to be committed, and close the logs."""
+        name = self._options.subscription
+        for log_id, reach in self._delivered.items() if name is not None else ():
+            done = self._committed.get(log_id)
+            if done is None or done.reach.last < reach.last:
+                self._commit_one(log_id, str(name), reach, self._monotonic())
+        if self._pool is not None:
+            self._pool.shutdown()
+        for place in self._places:
+            place.close()
+
+    def _commit_one(self, log_id: str, name: str, reach: Reach, now: float) -> None:
+        seen = self._seen.get(log_id)
+        if seen is None:
+            return
+        try:
+            seen.place.commit(seen.address, name, reach.last)
+        except PenstockError as error:
+            # It only holds files back for longer; the batch itself is delivered. The next batch tries again.
+            log.warning("subscription not moved", table=str(seen.address.table), log=log_id, error=str(error))
+        else:
+            self._committed[log_id] = _Committed(reach, now)
+
+    def _mark(self, log_id: str, seen: Seen) -> Watermark | None:
+        if self._target is None:
+            return seen.mark
+        reach = self._target.get(log_id)
+        if reach is None:
+            return None
+        return Watermark(seen.mark.epoch, reach.file, reach.next, reach.last, reach.rows)
+
+    def _begin(self, seen: Seen, starting: str | int) -> Reach:
+        reader = seen.place.reader(seen.address)
+        if starting == LATEST:
+            reach = Reach.of(seen.mark)
+        elif starting == COMMITTED:
+            assert self._options.subscription is not None
+            position = seen.place.subscribe(seen.address, self._options.subscription, "earliest")
+            return reach_at(seen.address, reader, position)
+        elif isinstance(starting, int):
+            reach = reach_at(seen.address, reader, reader.seek_time(starting))
+        else:
+            reach = earliest(reader)
+        if self._holds:
+            assert self._options.subscription is not None
+            start: Start = "latest" if starting == LATEST else "earliest"
+            seen.place.subscribe(seen.address, self._options.subscription, start)
+        return reach
+
+    def _backlog(self, seen: Seen, start: Reach, end: Reach) -> Backlog:
+        skip = self._options.on_loss is OnLoss.SKIP
+        backlog = Backlog(seen.address, seen.place.reader(seen.address), start, end, skip_loss=skip)
+        if backlog.lost is not None:
+            log.warning("changes lost", **{key: str(value) for key, value in backlog.lost.place.items()})
+        return backlog
+
+    def _still_there(self, start: Mapping[str, Reach]) -> dict[str, Reach]:
+        """The logs of an offset, without those that are not wanted any more."""
+        out = {}
+        for log_id, reach in start.items():
+            if log_id in self._seen:
+                out[log_id] = reach
+            elif any(place.has(log_id) for place in self._places):
+                # It is there, but the query was started again without its table.
+                continue
+            elif not self._seen or not any(known in self._seen for known in start):
+                raise CorruptCheckpoint(
+                    "the query's checkpoint belongs to other logs: none of them is here", log=log_id
+                )
+            else:
+                self._lost_log(log_id)
+        return out
+
+    def _lost_log(self, log_id: str) -> None:
+        if self._options.on_loss is not OnLoss.SKIP:
+            raise ChangesLost("a log that this query was reading is gone, and what it held", log=log_id)
+        if log_id not in self._gone:
+            self._gone.add(log_id)
+            log.warning("log gone", log=log_id)
+
+
+def pack(backlogs: Iterable[Backlog], size: int) -> list[list[Piece]]:
+    """Stretches of the same node in portions of about `size` bytes."""
+    open_: dict[str, tuple[list[Piece], int]] = {}
+    out: list[list[Piece]] = []
+    for backlog in backlogs:
+        for whole in backlog.stretches():
+            for stretch in backlog.cuts(whole, size):
+                pieces, held = open_.get(backlog.address.node, ([], 0))
+                pieces.append(Piece(backlog.address, stretch))
+                held += stretch.bytes
+                if held >= size:
+                    out.append(pieces)
+                    pieces, held = [], 0
+                open_[backlog.address.node] = pieces, held
+    return [*out, *(pieces for pieces, _ in open_.values() if pieces)]

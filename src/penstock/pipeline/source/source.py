@@ -1,0 +1,237 @@
+"""The data source `penstock` for Spark: what Spark calls, in Spark's own words.
+
+Everything that can be done without Spark is done in the modules beside this one. Readers travel to tasks by pickle, so
+they hold options and schemas; what they open they open where they are. Spark's planner process lives as long as a
+query, and tasks run in processes that are used again, so open files stay open between batches in both.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxFiles,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from penstock.errors import InvalidSetting
+from penstock.model.schema import TableSchema
+from penstock.pipeline.runs import RUN_SCHEMA
+from penstock.pipeline.source.admission import Limits
+from penstock.pipeline.source.flat import FlatBatches
+from penstock.pipeline.source.options import RUNS, SourceOptions, parse
+from penstock.pipeline.source.places import access, open_reader
+from penstock.pipeline.source.planner import Piece, Planner
+from penstock.pipeline.source.reach import from_offset, tick_of, to_offset
+from penstock.pipeline.source.stretches import gather, read_runs
+from penstock.pipeline.source.table_version import TableVersion
+from penstock.pipeline.source.wake import Wake
+from penstock.settings import Settings
+from penstock.system.clock import SystemClock
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NAME = "penstock"
+_UTC = "UTC"
+
+
+def register(spark: SparkSession) -> None:
+    """Make `format("penstock")` known to a session."""
+    spark.dataSource.register(PenstockDataSource)
+
+
+def pipeline_options(settings: Settings, buckets: int) -> dict[str, str]:
+    """The options with which a pipeline reads."""
+    pipeline = settings.pipeline
+    out = {
+        "shape": RUNS,
+        "path": json.dumps(list(pipeline.logs)),
+        "agents": json.dumps(list(pipeline.agents)),
+        "include": json.dumps(list(pipeline.include)),
+        "exclude": json.dumps(list(pipeline.exclude)),
+        "buckets": str(buckets),
+        "maxRowsPerTrigger": str(pipeline.rows_per_batch),
+        "maxBytesPerTrigger": str(pipeline.bytes_per_batch),
+        "subscription": pipeline.name,
+        "retention": settings.retention.model_dump_json(),
+        "onLoss": pipeline.on_loss.value,
+    }
+    if pipeline.agents_token_file is not None:
+        out["token_file"] = str(pipeline.agents_token_file)
+    if pipeline.agents_ca_file is not None:
+        out["tls_ca_file"] = str(pipeline.agents_ca_file)
+    return out
+
+
+def schemas(settings: Settings) -> list[TableSchema]:
+    """The newest version of every table in every log that a pipeline reads, each once."""
+    planner = Planner(parse(pipeline_options(settings, 1)), holds=False)
+    try:
+        readers = [seen.place.reader(seen.address) for seen in planner.look().values()]
+        found = [reader.heading(reader.numbers()[-1]).schema for reader in readers]
+        return list({(schema.table, schema.fingerprint): schema for schema in found}.values())
+    finally:
+        planner.close()
+
+
+class LogPartition(InputPartition):
+    """What one task reads."""
+
+    def __init__(self, pieces: Sequence[Piece]) -> None:
+        super().__init__(None)
+        self.pieces = tuple(pieces)
+
+
+class PenstockDataSource(DataSource):
+    """`spark.read.format("penstock")` and `spark.readStream.format("penstock")`."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._options = parse(options)
+        self._version: TableVersion | None = None
+
+    @classmethod
+    def name(cls) -> str:
+        return NAME
+
+    def schema(self) -> StructType:
+        """Spark asks for it once, before it copies this object to where readers are made."""
+        if self._options.shape == RUNS:
+            return from_arrow_schema(RUN_SCHEMA)
+        self._version = TableVersion.find(self._options)
+        return from_arrow_schema(self._version.flat_schema(self._options.columns))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return _BatchReader(self._options, _Shape(self._options, schema, self._version))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        return _StreamReader(self._options, _Shape(self._options, schema, self._version))
+
+
+class _Shape:
+    """Which columns are read, and of which version of the table. Pickled with its reader."""
+
+    def __init__(self, options: SourceOptions, schema: StructType, version: TableVersion | None) -> None:
+        self.arrow: pa.Schema = to_arrow_schema(schema, timezone=_UTC)
+        self.version = version
+        if options.shape == RUNS:
+            if not self.arrow.equals(RUN_SCHEMA):
+                raise InvalidSetting("the shape runs has columns of its own; leave the schema to the source")
+        elif version is None:
+            # The user chose the columns, so newer ones of the table are not missed.
+            self.version = TableVersion.find(options).choosing(self.arrow)
+        elif options.columns is not None:
+            self.version = version.choosing(self.arrow)
+
+    def read(self, options: SourceOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The record batches of one partition."""
+        # A partition of a batch without any data is Spark's own.
+        pieces = partition.pieces if isinstance(partition, LogPartition) else ()
+        how = access(options)
+        opened = ((piece.address, open_reader(piece.address, how), piece.stretch) for piece in pieces)
+        if self.version is None:
+            yield from read_runs(opened, options.buckets)
+            return
+        flat = FlatBatches(self.version.schema, self.arrow, options.operations)
+        for address, reader, stretch in opened:
+            for gathered in gather(reader, stretch):
+                batch = flat.convert(gathered, address.node)
+                if batch.num_rows:
+                    yield batch
+
+    def planner(self, options: SourceOptions, *, holds: bool) -> Planner:
+        if self.version is None:
+            return Planner(options, holds=holds)
+        return Planner(options, check=self.version.check, holds=holds)
+
+
+class _BatchReader(DataSourceReader):
+    """Everything that the logs have now."""
+
+    def __init__(self, options: SourceOptions, shape: _Shape) -> None:
+        self._options = options
+        self._shape = shape
+
+    def partitions(self) -> list[InputPartition]:
+        planner = self._shape.planner(self._options, holds=False)
+        try:
+            return [LogPartition(pieces) for pieces in planner.partitions(planner.initial(), planner.end())]
+        finally:
+            planner.close()
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return self._shape.read(self._options, partition)
+
+
+class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """New changes, micro-batch by micro-batch."""
+
+    def __init__(self, options: SourceOptions, shape: _Shape) -> None:
+        self._options = options
+        self._shape = shape
+        self._opened: Planner | None = None
+        self._wake = Wake(options.wake, SystemClock().now_us)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_opened": None}
+
+    @property
+    def _planner(self) -> Planner:
+        if self._opened is None:
+            self._opened = self._shape.planner(self._options, holds=True)
+        return self._opened
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        return to_offset(self._planner.initial())
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._planner.freeze()
+        self._wake.freeze()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        options = self._options
+        if options.max_rows_per_trigger is not None:
+            return ReadMaxRows(options.max_rows_per_trigger)
+        if options.max_bytes_per_trigger is not None:
+            return ReadMaxBytes(options.max_bytes_per_trigger)
+        if options.max_files_per_trigger is not None:
+            return ReadMaxFiles(options.max_files_per_trigger)
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        reaches = self._planner.latest(from_offset(start), self._limits(limit))
+        return to_offset(reaches, self._wake.tick(tick_of(start)))
+
+    def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802
+        return to_offset(self._planner.seen_end())
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        return [LogPartition(pieces) for pieces in self._planner.partitions(from_offset(start), from_offset(end))]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return self._shape.read(self._options, partition)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        self._planner.commit(from_offset(end))
+
+    def stop(self) -> None:
+        if self._opened is not None:
+            self._opened.close()
+            self._opened = None
+
+    def _limits(self, limit: ReadLimit) -> Limits:
+        """Spark knows one limit at a time; the options may set several."""
+        if isinstance(limit, ReadAllAvailable):
+            return Limits()
+        options = self._options
+        return Limits(options.max_rows_per_trigger, options.max_bytes_per_trigger, options.max_files_per_trigger)

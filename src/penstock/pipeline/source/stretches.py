@@ -1,0 +1,195 @@
+"""Reading stretches of logs in a task, and making runs of them.
+
+Blocks are small when a node is quiet and large when it is busy; here they are put together until there is enough for
+Arrow and for Spark to work with at once. Memory is bounded by that amount, whatever a task reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import pyarrow as pa
+
+from penstock.errors import CorruptLog
+from penstock.formats import avro, container
+from penstock.log import segment
+from penstock.log.block import Block, TornBlock
+from penstock.log.reader import LogReader
+from penstock.log.refusal import refused
+from penstock.model.batch import ChangeBatch
+from penstock.model.schema import TableSchema
+from penstock.pipeline import runs
+from penstock.pipeline.runs import Run
+from penstock.pipeline.source.backlog import Stretch
+from penstock.pipeline.source.places import Address
+
+# Blocks are put together up to about this size before they are worked on.
+GATHER_BYTES = 2 << 20
+# A run that has grown to this size is sent on, and so is everything when all runs together have grown to the other.
+RUN_BYTES = 4 << 20
+HELD_BYTES = 32 << 20
+
+
+@lru_cache(maxsize=1024)
+def _seal_bytes(epoch: int) -> int:
+    """The length of a block's seal: the branch of its union, the writer's epoch and a checksum."""
+    return 1 + len(container.long_bytes(epoch)) + 4
+
+
+@dataclass(slots=True)
+class Gathered:
+    """Changes of consecutive blocks of one file, without seals."""
+
+    schema: TableSchema
+    file: int
+    parts: list[bytes | memoryview] = field(default_factory=list)
+    # Of each block: its offset, the ordinal of the first change that counts, and how many count.
+    blocks: list[tuple[int, int, int]] = field(default_factory=list)
+    bytes: int = 0
+    count: int = 0
+
+    def batch(self) -> ChangeBatch:
+        """All of it as one batch without positions."""
+        rows = self.parts[0] if len(self.parts) == 1 else b"".join(self.parts)
+        return ChangeBatch(self.schema, self.count, rows)
+
+    def add(self, block: Block, skip: int, until: int) -> None:
+        """Take the changes of a block from number `skip` up to number `until`."""
+        if skip or until < block.count:
+            whole = ChangeBatch(self.schema, block.count, block.rows, skip=skip)
+            chosen = avro.select(whole, [True] * (until - skip) + [False] * (block.count - until))
+            assert chosen is not None
+            self.parts.append(chosen.rows)
+            self.bytes += len(chosen.rows)
+        else:
+            # The block was checked when it was read, so its seal is where it must be.
+            end = len(block.rows) - _seal_bytes(block.epoch)
+            self.parts += (memoryview(block.rows)[:end], b"\0")
+            self.bytes += end + 1
+        self.blocks.append((block.offset, skip, until - skip))
+        self.count += until - skip
+
+
+def gather(reader: LogReader, stretch: Stretch, size: int = GATHER_BYTES) -> Iterator[Gathered]:
+    """The changes of a stretch, in log order."""
+    heading = reader.heading(stretch.number)
+    held = Gathered(heading.schema, stretch.number)
+    for block, skip, until in _blocks(reader, stretch):
+        held.add(block, skip, until)
+        if held.bytes >= size:
+            yield held
+            held = Gathered(heading.schema, stretch.number)
+    if held.count:
+        yield held
+
+
+def _blocks(reader: LogReader, stretch: Stretch) -> Iterator[tuple[Block, int, int]]:
+    """The blocks of a stretch, and from which to which of its changes each belongs to it."""
+    number, at, skip = stretch.number, stretch.start, stretch.skip
+    heading = reader.heading(number)
+    limit = stretch.stop
+    if stretch.tail:
+        limit = reader.file_end(number, reader.watermark(), reader.numbers())
+    file = reader.open(number)
+    try:
+        for block in segment.blocks(file, heading, at, limit):
+            last = block.offset >= stretch.stop
+            until = min(stretch.tail, block.count) if last else block.count
+            if skip < until:
+                yield block, skip, until
+            if last:
+                return
+            at, skip = block.end, 0
+    except TornBlock as torn:
+        path = reader.path(number)
+        raise CorruptLog(f"damage inside the log: {torn.reason}", file=path, offset=at, table=reader.table) from torn
+    except OSError as error:
+        raise refused(error, "reading a file of the log", reader.path(number)) from error
+    finally:
+        file.close()
+
+
+@dataclass(slots=True)
+class _Held:
+    """A run that still grows."""
+
+    schema: TableSchema
+    node: str
+    bucket: int
+    parts: list[bytes | memoryview] = field(default_factory=list)
+    count: int = 0
+    size: int = 0
+
+    def run(self) -> Run:
+        rows = self.parts[0] if len(self.parts) == 1 else b"".join(self.parts)
+        return Run(self.schema, self.node, self.bucket, self.count, rows)
+
+
+class RunBuilder:
+    """Divides changes into buckets, and joins what belongs together to long runs."""
+
+    def __init__(self, buckets: int, *, run_bytes: int = RUN_BYTES, held_bytes: int = HELD_BYTES) -> None:
+        self._buckets = buckets
+        self._run_bytes = run_bytes
+        self._held_bytes = held_bytes
+        self._held: dict[tuple[str, str, int], _Held] = {}
+        self._bytes = 0
+
+    def add(self, node: str, gathered: Gathered) -> Iterator[Run]:
+        """Take changes; gives the runs that are long enough by that."""
+        batch = gathered.batch()
+        text = runs.schema_text(batch.schema)
+        for bucket, count, rows in self._divide(batch):
+            key = text, node, bucket
+            held = self._held.get(key)
+            if held is None:
+                held = self._held[key] = _Held(batch.schema, node, bucket)
+            held.parts.append(rows)
+            held.count += count
+            held.size += len(rows)
+            self._bytes += len(rows)
+            if held.size >= self._run_bytes:
+                del self._held[key]
+                self._bytes -= held.size
+                yield held.run()
+        if self._bytes >= self._held_bytes:
+            yield from self.finish()
+
+    def finish(self) -> Iterator[Run]:
+        """What is left."""
+        held, self._held, self._bytes = self._held, {}, 0
+        return (one.run() for one in held.values())
+
+    def _divide(self, batch: ChangeBatch) -> Iterable[tuple[int, int, bytes | memoryview]]:
+        if self._buckets == 1:
+            return [(0, batch.count, batch.rows)]
+        from penstock.pipeline.fold.keys import split
+
+        return split(batch, self._buckets)
+
+
+def read_runs(
+    pieces: Iterable[tuple[Address, LogReader, Stretch]], buckets: int, size: int = RUN_BYTES
+) -> Iterator[pa.RecordBatch]:
+    """The changes of a partition as record batches of runs, each of about `size` bytes."""
+    builder = RunBuilder(buckets, run_bytes=size)
+    ready: list[Run] = []
+    held = 0
+    for address, reader, stretch in pieces:
+        for gathered in gather(reader, stretch):
+            for run in builder.add(address.node, gathered):
+                ready.append(run)
+                held += len(run.rows)
+            if held >= size:
+                yield runs.to_arrow(ready)
+                ready, held = [], 0
+    for run in builder.finish():
+        ready.append(run)
+        held += len(run.rows)
+        if held >= size:
+            yield runs.to_arrow(ready)
+            ready, held = [], 0
+    if ready:
+        yield runs.to_arrow(ready)

@@ -1,0 +1,231 @@
+"""LogBlocks: the files of a node's change logs over HTTP, as they are on disk, for readers on other machines.
+
+A log is asked for by its id and a file by its number, so nothing that a client sends ever becomes a path. Data goes out
+up to the watermark and no further: what is not durable is not seen. A reader's place in a log is moved here too, as
+a subscription, so that retention knows about readers elsewhere. docs/reference/http.md describes requests and answers.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.routing import BaseRoute, Route
+
+from penstock.errors import InvalidInput, PenstockError
+from penstock.log import identity, names
+from penstock.log.log_directory import LogDirectory, LogEntry
+from penstock.log.reader import LogReader
+from penstock.log.subscription import Start, Subscription
+from penstock.log.watermark import Watermark
+from penstock.model.position import Position
+from penstock.settings import RetentionSettings
+from penstock.system.files import File, OsFiles
+
+_RANGE = re.compile(r"bytes=(\d{1,18})-(\d{1,18})", re.ASCII)
+# One answer has at most so much: a client asks on, and a connection's deadline stays a short one.
+ANSWER_BYTES_MAX = 16 << 20
+_CHUNK_BYTES = 256 << 10
+_NAME_LENGTH_MAX = 200
+_KINDS = {"data": names.DATA, "index": names.INDEX, "transactions": names.TRANSACTIONS}
+_HEADERS = {"cache-control": "no-store", "accept-ranges": "bytes"}
+
+
+class LogBlocks:
+    """Answers requests about the logs below `root`. May be used from many threads."""
+
+    def __init__(self, root: str, retention: RetentionSettings | None = None) -> None:
+        self._directory = LogDirectory(root)
+        self._retention = retention
+        # Readers are for one thread; what is done with them here is short.
+        self._mutex = threading.Lock()
+
+    def routes(self) -> list[BaseRoute]:
+        """The paths, to be put behind whatever guards them."""
+        return [
+            Route("/logs", self._answering(self._list)),
+            Route("/logs/{id}", self._answering(self._describe)),
+            Route("/logs/{id}/identity", self._answering(self._identity)),
+            Route("/logs/{id}/watermark", self._answering(self._watermark)),
+            Route("/logs/{id}/subscription", self._answering(self._subscribe), methods=["POST"]),
+            Route("/logs/{id}/{kind}/{number:int}", self._answering(self._file)),
+        ]
+
+    def close(self) -> None:
+        with self._mutex:
+            self._directory.close()
+
+    @staticmethod
+    def _answering(answer: Callable[[Request], Response]) -> Callable[[Request], Response]:
+        def endpoint(request: Request) -> Response:
+            try:
+                return answer(request)
+            except LookupError:
+                return PlainTextResponse("there is no such log or file\n", 404)
+            except InvalidInput as error:
+                return PlainTextResponse(f"{error}\n", 400)
+            except PenstockError as error:
+                refusal = {"error": type(error).__name__, "message": str(error)}
+                return JSONResponse(refusal, 409, headers=_HEADERS)
+
+        return endpoint
+
+    def _list(self, _: Request) -> Response:
+        with self._mutex:
+            found = [
+                {**_facts(entry), **_end(self._directory.watermark(entry.log_id))}
+                for entry in self._directory.look().values()
+            ]
+        return JSONResponse({"logs": found}, headers=_HEADERS)
+
+    def _describe(self, request: Request) -> Response:
+        with self._mutex:
+            entry, reader = self._find(request)
+            files = [
+                {
+                    "number": one.number,
+                    "bytes": one.bytes,
+                    "rows_before": one.rows_before,
+                    "schema_version": one.schema_version,
+                }
+                for one in reader.files()
+            ]
+            facts = {**_facts(entry), **_end(reader.watermark()), "first": str(reader.first()), "files": files}
+        return JSONResponse(facts, headers=_HEADERS)
+
+    def _identity(self, request: Request) -> Response:
+        with self._mutex:
+            entry, _ = self._find(request)
+        path = f"{entry.directory}/{identity.NAME}"
+        return _bytes(request, path, os.path.getsize(path))
+
+    def _watermark(self, request: Request) -> Response:
+        with self._mutex:
+            _, reader = self._find(request)
+            data = reader.watermark().pack()
+        span = _span(request, len(data))
+        if span is None:
+            return _unsatisfied(len(data))
+        return Response(data[span[0] : span[1]], 206, _range_headers(span, len(data)), "application/octet-stream")
+
+    def _file(self, request: Request) -> Response:
+        kind = _KINDS[request.path_params["kind"]]
+        with self._mutex:
+            _, reader = self._find(request)
+            number = request.path_params["number"]
+            numbers = reader.numbers()
+            if number not in numbers:
+                raise LookupError
+            path = reader.path(number, kind)
+            limit = _durable_end(reader, number, numbers) if kind == names.DATA else None
+        try:
+            size = os.path.getsize(path)
+        except FileNotFoundError as error:
+            raise LookupError from error
+        return _bytes(request, path, size if limit is None else min(size, limit))
+
+    def _subscribe(self, request: Request) -> Response:
+        with self._mutex:
+            entry, _ = self._find(request)
+        name = request.query_params.get("name", "")
+        if not 0 < len(name) <= _NAME_LENGTH_MAX:
+            raise InvalidInput(f"a subscription's name has 1 to {_NAME_LENGTH_MAX} characters")
+        position = request.query_params.get("position")
+        start = _start(request.query_params.get("start", "earliest"))
+        opened = Subscription.open(entry.directory, name, start=start, retention_settings=self._retention)
+        with opened as subscription:
+            if position is not None:
+                # A reader is told of a loss when it reads; here it only means that the place to commit moved on.
+                subscription.accept_loss()
+                done = Position.parse(position)
+                if done > subscription.position:
+                    subscription.commit(done)
+            return JSONResponse({"name": name, "position": str(subscription.position)}, headers=_HEADERS)
+
+    def _find(self, request: Request) -> tuple[LogEntry, LogReader]:
+        """The log that a request names; KeyError when there is none."""
+        log_id = request.path_params["id"]
+        entry = self._directory.look()[log_id]
+        return entry, self._directory.reader(log_id)
+
+
+def _start(text: str) -> Start:
+    if text == "earliest":
+        return "earliest"
+    return "latest" if text == "latest" else Position.parse(text)
+
+
+def _facts(entry: LogEntry) -> dict[str, Any]:
+    return {
+        "id": entry.log_id,
+        "keyspace": entry.table.keyspace,
+        "table": entry.table.table,
+        "name": entry.name,
+        "parked": entry.parked,
+        "node": entry.node,
+        "data_centre": entry.data_centre,
+    }
+
+
+def _end(mark: Watermark) -> dict[str, Any]:
+    return {"end": str(mark.last), "file": mark.file, "bytes": mark.end, "rows": mark.rows, "epoch": mark.epoch}
+
+
+def _durable_end(reader: LogReader, number: int, numbers: list[int]) -> int | None:
+    """How much of a data file may be seen: of one behind the watermark all, of one ahead of it only the header."""
+    mark = reader.watermark()
+    if number == mark.file:
+        return mark.end
+    if number > mark.file:
+        return reader.heading(number).size
+    return reader.heading(number + 1).previous_end if number + 1 in numbers else None
+
+
+def _span(request: Request, size: int) -> tuple[int, int] | None:
+    """The bytes that are asked for, as begin and end; None when there are none of them."""
+    asked = _RANGE.fullmatch(request.headers.get("range", f"bytes=0-{ANSWER_BYTES_MAX}"))
+    if asked is None:
+        raise InvalidInput("a range is written bytes=FIRST-LAST")
+    begin, end = int(asked[1]), min(int(asked[2]) + 1, size)
+    end = min(end, begin + ANSWER_BYTES_MAX)
+    return (begin, end) if begin < end else None
+
+
+def _range_headers(span: tuple[int, int], size: int) -> dict[str, str]:
+    begin, end = span
+    return {
+        **_HEADERS,
+        "content-range": f"bytes {begin}-{end - 1}/{size}",
+        "content-length": str(end - begin),
+    }
+
+
+def _unsatisfied(size: int) -> Response:
+    return Response(b"", 416, {**_HEADERS, "content-range": f"bytes */{size}"})
+
+
+def _bytes(request: Request, path: str, size: int) -> Response:
+    """A stretch of a file, sent in chunks as the client takes them."""
+    span = _span(request, size)
+    if span is None:
+        return _unsatisfied(size)
+    try:
+        file = OsFiles().open(path)
+    except FileNotFoundError as error:
+        raise LookupError from error
+    return StreamingResponse(_chunks(file, *span), 206, _range_headers(span, size), "application/octet-stream")
+
+
+def _chunks(file: File, begin: int, end: int) -> Iterator[bytes]:
+    """The file closes itself with the last reference to it, also when nobody takes a chunk."""
+    while begin < end:
+        data = file.pread(min(_CHUNK_BYTES, end - begin), begin)
+        if not data:
+            return
+        yield data
+        begin += len(data)

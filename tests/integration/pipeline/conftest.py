@@ -1,0 +1,28 @@
+"""One Spark session for all tests of the pipeline: it takes many seconds to start."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A small local Spark with the source registered."""
+    from penstock.pipeline.session import spark_session
+    from penstock.pipeline.source.source import register
+
+    own = {
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+        "spark.local.dir": str(tmp_path_factory.mktemp("spark")),
+    }
+    session = spark_session("penstock-tests", "local[2]", own)
+    register(session)
+    yield session
+    session.stop()
