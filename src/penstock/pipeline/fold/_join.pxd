@@ -1,0 +1,111 @@
+# The C types of _join.py.
+import cython
+from libc.stdint cimport int64_t
+
+from penstock.formats._kernel cimport Program, RowBuffer, RowReader
+from penstock.pipeline.fold._keys cimport append, same_bytes
+
+cpdef enum:
+    ABSENT
+    LASTING
+    EXPIRING
+    TOMBSTONE
+    OPAQUE
+
+cdef int _INSERT
+cdef int _UPDATE
+cdef int _DELETE
+cdef int _DELETE_PARTITION
+cdef int _SET
+cdef int _DELETED
+cdef long long _MOST
+cdef long long NEVER
+
+
+@cython.final
+cdef class RowParts:
+    cdef int cells
+    cdef long long[::1] kinds
+    cdef long long[::1] times
+    cdef long long[::1] seconds
+    cdef long long[::1] ttls
+    cdef long long[::1] starts
+    cdef long long[::1] ends
+    cdef long long[::1] sources
+    cdef int op
+    cdef int opaques
+    cdef long long version
+    cdef long long time_max
+    cdef int marker_kind
+    cdef long long marker_time
+    cdef long long marker_second
+    cdef long long marker_ttl
+    cdef int deleted
+    cdef long long deletion_time
+    cdef long long deletion_second
+    cdef int key_source
+    cdef Py_ssize_t key_start
+    cdef Py_ssize_t key_end
+
+    @cython.locals(index=cython.int)
+    cdef int clear(self) except -1
+    cdef int seen(self, long long time) except -1
+    @cython.locals(index=cython.int, kind=cython.longlong)
+    cdef int keep_above(self, long long floor) except -1
+    @cython.locals(index=cython.int, kind=cython.longlong)
+    cdef int alive(self, long long now_s) except -1
+    @cython.locals(index=cython.int, found=cython.longlong, second=cython.longlong)
+    cdef int64_t due(self, long long now_s) except? -1
+
+
+@cython.final
+cdef class Joiner:
+    cdef Program program
+    cdef object tie
+    cdef int cells
+    cdef const unsigned char[::1] counters
+    cdef const unsigned char[::1] multi
+    cdef RowParts state
+    cdef RowParts change
+    cdef readonly RowBuffer out
+    cdef readonly RowBuffer news
+    cdef readonly Py_ssize_t records
+    cdef readonly Py_ssize_t rows
+    cdef RowReader changes
+    cdef RowReader priors
+    cdef long long[:, ::1] record_table
+    cdef long long[:, ::1] row_table
+
+    @cython.locals(groups=cython.Py_ssize_t, group=cython.Py_ssize_t)
+    cpdef join(self, RowReader changes, const long long[::1] starts, const long long[::1] order, const long long[::1] bounds, RowReader priors, const long long[::1] prior_starts, long long floor, long long now_s, bint every, long long[:, ::1] record_table, long long[:, ::1] row_table)
+    @cython.locals(state=RowParts, last=cython.Py_ssize_t, record=cython.Py_ssize_t, first=cython.Py_ssize_t, stop=cython.Py_ssize_t, place=cython.Py_ssize_t, number=cython.Py_ssize_t)
+    cdef int _group(self, const long long[::1] starts, const long long[::1] order, const long long[::1] bounds, Py_ssize_t group, long long prior, long long floor, long long now_s, bint every) except -1
+    @cython.locals(record=cython.Py_ssize_t)
+    cdef Py_ssize_t _record(self, Py_ssize_t number, Py_ssize_t previous) except -1
+    @cython.locals(number=cython.Py_ssize_t)
+    cpdef expire(self, RowReader priors, const long long[::1] starts, long long since_s, long long now_s, long long[:, ::1] record_table)
+    @cython.locals(state=RowParts, latest=cython.longlong, second=cython.longlong, index=cython.int, record=cython.Py_ssize_t)
+    cdef int _expire(self, Py_ssize_t number, long long since_s, long long now_s) except -1
+    @cython.locals(out=RowBuffer, index=cython.int)
+    cdef int _write_expiry(self, RowParts state, long long latest, long long since_s, long long now_s) except -1
+    @cython.locals(program=Program, timed=cython.int, time=cython.longlong, version=cython.longlong, touched=cython.int, implied=cython.int)
+    cdef int _parse(self, RowParts parts, RowReader reader, Py_ssize_t start, int is_state) except -1
+    cdef int64_t _known(self, int timed, long long time) except? -1
+    cdef int _parse_marker(self, RowParts parts, RowReader reader, int timed, long long time) except -1
+    @cython.locals(program=Program, node=cython.int, touched=cython.int, index=cython.int, cell=cython.int, branch=cython.int, own=cython.int)
+    cdef int _parse_cells(self, RowParts parts, RowReader reader, int timed, long long time, int source) except -1
+    @cython.locals(state=RowParts, change=RowParts, altered=cython.int, greater=cython.bint, index=cython.int)
+    cdef int _apply(self, long long floor) except -1
+    @cython.locals(state=RowParts, change=RowParts)
+    cdef int _marker_wins(self) except -1
+    @cython.locals(state=RowParts, change=RowParts, other=RowReader, size=cython.Py_ssize_t)
+    cdef int _cell_wins(self, int index) except -1
+    @cython.locals(out=RowBuffer, op=cython.int, index=cython.int, kind=cython.longlong, source=RowReader)
+    cdef int _write(self, RowParts state) except -1
+    cdef int _put_stamp(self, RowBuffer out, long long time, long long kind, long long ttl_s, long long second) except -1
+    cdef int _put_tombstone(self, RowBuffer out, long long time, long long second) except -1
+    cdef int _put_second(self, RowBuffer out, long long second) except -1
+
+
+@cython.locals(count=cython.Py_ssize_t, index=cython.Py_ssize_t, left=cython.Py_ssize_t, right=cython.Py_ssize_t, size=cython.Py_ssize_t)
+cpdef same_keys(RowReader one, const long long[:, ::1] one_places, const long long[::1] one_rows, RowReader other, const long long[:, ::1] other_places, const long long[::1] other_rows, unsigned char[::1] out)

@@ -1,0 +1,553 @@
+# cython: language_level=3, annotation_typing=False, wraparound=False, initializedcheck=False, cdivision=True
+"""The join kernel: row states and changes of plain cells, joined as the bytes they are encoded in.
+
+It does what `penstock.merge.table_state` does for one row, for columns that are one cell each: the greatest write time
+wins, then tombstone over expiring over lasting, then the second, then the value's bytes as Cassandra stores them. Only
+the last of these needs values, and a Python function decides it; it is asked when two copies of a cell differ in their
+value alone. Elsewhere values are never decoded: the winner's bytes are copied. A state is a row of the change record in
+which every cell has its own write time and `capture_time` is the version of the last record of the row.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import Any
+
+import cython
+
+from penstock.errors import InvalidValue
+from penstock.formats._kernel import Program, RowBuffer, RowReader
+
+if not cython.compiled:
+    from penstock.pipeline.fold._keys import append, same_bytes
+
+    ABSENT, LASTING, EXPIRING, TOMBSTONE, OPAQUE = range(5)
+
+compiled: bool = cython.compiled
+
+_INSERT = 0
+_UPDATE = 1
+_DELETE = 2
+_DELETE_PARTITION = 3
+_SET = 1
+_DELETED = 2
+_MOST = 0x7FFFFFFFFFFFFFFF
+# Below every write time.
+NEVER = -_MOST - 1
+
+
+class RowParts:
+    """One row taken apart: what joining compares, and where the bytes of key and values stand."""
+
+    def __init__(self, cells: int) -> None:
+        size = max(cells, 1)
+        self.cells = cells
+        self.kinds = memoryview(array("q", [0] * size))
+        self.times = memoryview(array("q", [0] * size))
+        self.seconds = memoryview(array("q", [0] * size))
+        self.ttls = memoryview(array("q", [0] * size))
+        self.starts = memoryview(array("q", [0] * size))
+        self.ends = memoryview(array("q", [0] * size))
+        self.sources = memoryview(array("q", [0] * size))
+        self.clear()
+
+    @cython.boundscheck(False)
+    def clear(self) -> int:
+        for index in range(self.cells):
+            self.kinds[index] = ABSENT
+        self.op = 0
+        self.opaques = 0
+        self.version = NEVER
+        self.time_max = NEVER
+        self.marker_kind = ABSENT
+        self.marker_time = 0
+        self.marker_second = 0
+        self.marker_ttl = 0
+        self.deleted = 0
+        self.deletion_time = NEVER
+        self.deletion_second = -1
+        self.key_source = 0
+        self.key_start = 0
+        self.key_end = 0
+        return 0
+
+    def seen(self, time: int) -> int:
+        if time > self.time_max:
+            self.time_max = time
+        return 0
+
+    @cython.boundscheck(False)
+    def keep_above(self, floor: int) -> int:
+        """Drop what a deletion covers."""
+        if self.marker_kind != ABSENT and self.marker_time <= floor:
+            self.marker_kind = ABSENT
+        for index in range(self.cells):
+            kind = self.kinds[index]
+            if kind != ABSENT and kind != OPAQUE and self.times[index] <= floor:
+                self.kinds[index] = ABSENT
+        return 0
+
+    @cython.boundscheck(False)
+    def alive(self, now_s: int) -> int:
+        """Whether there is a row at this second."""
+        if self.marker_kind == LASTING or (self.marker_kind == EXPIRING and now_s < self.marker_second):
+            return 1
+        for index in range(self.cells):
+            kind = self.kinds[index]
+            if kind == LASTING or kind == OPAQUE or (kind == EXPIRING and now_s < self.seconds[index]):
+                return 1
+        return 0
+
+    @cython.boundscheck(False)
+    def due(self, now_s: int) -> int:
+        """The first second after this one at which something expires; 0 when nothing does."""
+        found = 0
+        if self.marker_kind == EXPIRING and self.marker_second > now_s:
+            found = self.marker_second
+        for index in range(self.cells):
+            second = self.seconds[index]
+            if self.kinds[index] == EXPIRING and second > now_s and (found == 0 or second < found):
+                found = second
+        return found
+
+
+class Joiner:
+    """Joins rows of one table. `tie` decides between two values of one column: (column, bytes, bytes) -> first wins."""
+
+    def __init__(self, program: Program, counters: Any, multi: Any, tie: Any) -> None:
+        self.program = program
+        self.tie = tie
+        self.cells = self.program.counts[self.program.child(0, 9)]
+        self.counters = memoryview(counters)
+        self.multi = memoryview(multi)
+        if len(self.counters) < self.cells or len(self.multi) < self.cells:
+            raise ValueError("a column of the record is not described")
+        self.state = RowParts(self.cells)
+        self.change = RowParts(self.cells)
+        self.out = RowBuffer(4096)
+        self.news = RowBuffer(256)
+        self.records = 0
+        self.rows = 0
+
+    def join(
+        self,
+        changes: RowReader,
+        starts: Any,
+        order: Any,
+        bounds: Any,
+        priors: RowReader,
+        prior_starts: Any,
+        floor: int,
+        now_s: int,
+        every: bool,
+        record_table: Any,
+        row_table: Any,
+    ) -> None:
+        """Join groups of changes, each to its row's prior state (-1: none).
+
+        `order` has the changes' numbers group by group, `bounds` where each group begins. Each record adds a line to
+        `record_table` (change, version, end of its state in `out`, the record before it in the group or -1) and each
+        altered row one to `row_table` (group, last record, due second, alive).
+        """
+        groups = len(bounds) - 1
+        if len(prior_starts) < groups or len(row_table) < groups or len(record_table) < len(order):
+            raise ValueError("the tables of a join are too short")
+        self.changes = changes
+        self.priors = priors
+        self.record_table = record_table
+        self.row_table = row_table
+        for group in range(groups):
+            self._group(starts, order, bounds, group, prior_starts[group], floor, now_s, every)
+
+    @cython.boundscheck(False)
+    def _group(
+        self, starts: Any, order: Any, bounds: Any, group: int, prior: int, floor: int, now_s: int, every: bool
+    ) -> int:
+        state = self.state
+        state.clear()
+        if prior >= 0:
+            self._parse(state, self.priors, prior, 1)
+        last = -1
+        record = -1
+        first = bounds[group]
+        stop = bounds[group + 1]
+        if first < 0 or stop < first or stop > len(order):
+            raise ValueError("a group lies outside the order")
+        for place in range(first, stop):
+            number = order[place]
+            if number < 0 or number >= len(starts):
+                raise ValueError("no such change")
+            self._parse(self.change, self.changes, starts[number], 0)
+            if not self._apply(floor):
+                continue
+            if state.key_end == state.key_start:
+                state.key_source = 0
+                state.key_start = self.change.key_start
+                state.key_end = self.change.key_end
+            state.version = state.time_max if state.time_max > state.version else state.version + 1
+            last = number
+            if every:
+                record = self._record(last, record)
+        if last < 0:
+            return 0
+        if not every:
+            record = self._record(last, -1)
+        self.row_table[self.rows, 0] = group
+        self.row_table[self.rows, 1] = record
+        self.row_table[self.rows, 2] = state.due(now_s)
+        self.row_table[self.rows, 3] = state.alive(now_s)
+        self.rows += 1
+        return 0
+
+    @cython.boundscheck(False)
+    def _record(self, number: int, previous: int) -> int:
+        self._write(self.state)
+        record = self.records
+        self.record_table[record, 0] = number
+        self.record_table[record, 1] = self.state.version
+        self.record_table[record, 2] = self.out.size
+        self.record_table[record, 3] = previous
+        self.records = record + 1
+        return record
+
+    def expire(self, priors: RowReader, starts: Any, since_s: int, now_s: int, record_table: Any) -> None:
+        """What expired after one second and until another, in these states.
+
+        Each state with such a cell adds a line to `record_table` (state, version, end of the new state in `out`, end
+        of the change in `news`, due second, alive).
+        """
+        if len(record_table) < len(starts):
+            raise ValueError("the tables of an expiry are too short")
+        self.priors = priors
+        self.record_table = record_table
+        for number in range(len(starts)):
+            self.state.clear()
+            self._parse(self.state, priors, starts[number], 1)
+            self._expire(number, since_s, now_s)
+
+    @cython.boundscheck(False)
+    def _expire(self, number: int, since_s: int, now_s: int) -> int:
+        state = self.state
+        latest = NEVER
+        if state.marker_kind == EXPIRING and since_s < state.marker_second <= now_s:
+            latest = state.marker_second
+        for index in range(self.cells):
+            second = state.seconds[index]
+            if state.kinds[index] == EXPIRING and since_s < second <= now_s and second > latest:
+                latest = second
+        if latest == NEVER:
+            return 0
+        state.version += 1
+        self._write(state)
+        self._write_expiry(state, latest, since_s, now_s)
+        record = self.records
+        self.record_table[record, 0] = number
+        self.record_table[record, 1] = state.version
+        self.record_table[record, 2] = self.out.size
+        self.record_table[record, 3] = self.news.size
+        self.record_table[record, 4] = state.due(now_s)
+        self.record_table[record, 5] = state.alive(now_s)
+        self.records = record + 1
+        return 0
+
+    @cython.boundscheck(False)
+    def _write_expiry(self, state: RowParts, latest: int, since_s: int, now_s: int) -> int:
+        """The change that an expiry is: the cells that are gone, and the second as the time of its commit."""
+        out = self.news
+        out.put_long(_UPDATE if state.alive(now_s) else _DELETE)
+        out.put_byte(0)
+        out.put_byte(2)
+        out.put_long(latest * 1_000_000)
+        for _ in range(5):
+            out.put_byte(0)
+        append(out, self.priors, state.key_start, state.key_end)
+        for index in range(self.cells):
+            if state.kinds[index] == EXPIRING and since_s < state.seconds[index] <= now_s:
+                self._put_tombstone(out, state.times[index], state.seconds[index])
+            else:
+                out.put_byte(0)
+        out.put_byte(0)
+        out.put_byte(0)
+        return 0
+
+    @cython.boundscheck(False)
+    def _parse(self, parts: RowParts, reader: RowReader, start: int, is_state: int) -> int:
+        program = self.program
+        if start < 0 or start > reader.end:
+            raise ValueError("a row lies outside the rows")
+        reader.position = start
+        if not is_state:
+            parts.clear()
+        parts.op = program.read_integer(reader, program.child(0, 0))
+        timed = reader.read_present()
+        time = reader.read_long() if timed else 0
+        program.skip(reader, program.child(0, 2))
+        if reader.read_present():
+            version = reader.read_long()
+            if is_state:
+                parts.version = version
+        program.skip(reader, program.child(0, 4))
+        if reader.read_present():
+            self._parse_marker(parts, reader, timed, time)
+        if reader.read_present():
+            parts.deleted = 1
+            parts.deletion_time = reader.read_long()
+            parts.deletion_second = reader.read_long() if reader.read_present() else -1
+            parts.seen(parts.deletion_time)
+        program.skip(reader, program.child(0, 7))
+        parts.key_source = is_state
+        parts.key_start = reader.position
+        program.skip(reader, program.child(0, 8))
+        parts.key_end = reader.position
+        touched = self._parse_cells(parts, reader, timed, time, is_state)
+        implied = parts.op == _DELETE_PARTITION or (parts.op == _DELETE and not touched)
+        if implied and not parts.deleted and not is_state:
+            parts.deleted = 1
+            parts.deletion_time = self._known(timed, time)
+            parts.deletion_second = -1
+            parts.seen(parts.deletion_time)
+        return 0
+
+    def _known(self, timed: int, time: int) -> int:
+        if not timed:
+            raise InvalidValue("a change without a write time cannot be merged")
+        return time
+
+    def _parse_marker(self, parts: RowParts, reader: RowReader, timed: int, time: int) -> int:
+        parts.marker_time = reader.read_long() if reader.read_present() else self._known(timed, time)
+        parts.marker_kind = LASTING
+        parts.marker_second = 0
+        parts.marker_ttl = 0
+        if reader.read_present():
+            parts.marker_kind = EXPIRING
+            parts.marker_ttl = reader.read_long()
+            parts.marker_second = reader.read_long()
+        parts.seen(parts.marker_time)
+        return 0
+
+    @cython.boundscheck(False)
+    def _parse_cells(self, parts: RowParts, reader: RowReader, timed: int, time: int, source: int) -> int:
+        program = self.program
+        node = program.child(0, 9)
+        touched = 0
+        for index in range(self.cells):
+            if reader.position < reader.end and reader.data[reader.position] == 0:
+                reader.position += 1
+                continue
+            touched = 1
+            cell = program.child(node, index)
+            parts.sources[index] = source
+            parts.starts[index] = reader.position
+            if self.multi[index]:
+                program.skip(reader, cell)
+                parts.kinds[index] = OPAQUE
+                parts.ends[index] = reader.position
+                parts.opaques += 1
+                continue
+            branch = program.read_branch(reader, cell)
+            parts.seconds[index] = 0
+            parts.ttls[index] = 0
+            if branch == _SET:
+                parts.kinds[index] = LASTING
+                parts.starts[index] = reader.position
+                program.skip(reader, program.child(program.child(cell, _SET), 0))
+                parts.ends[index] = reader.position
+                own = 0
+                if reader.read_present():
+                    if reader.read_present():
+                        own = 1
+                        parts.times[index] = reader.read_long()
+                    if reader.read_present():
+                        parts.kinds[index] = EXPIRING
+                        parts.ttls[index] = reader.read_long()
+                        parts.seconds[index] = reader.read_long()
+                if not own:
+                    parts.times[index] = self._known(timed, time)
+            elif branch == _DELETED:
+                parts.kinds[index] = TOMBSTONE
+                parts.times[index] = reader.read_long() if reader.read_present() else self._known(timed, time)
+                parts.seconds[index] = reader.read_long() if reader.read_present() else -1
+                parts.ends[index] = parts.starts[index]
+            else:
+                continue
+            parts.seen(parts.times[index])
+        return touched
+
+    @cython.boundscheck(False)
+    def _apply(self, floor: int) -> int:
+        """Join the change to the state; whether the state is another one then."""
+        state = self.state
+        change = self.change
+        altered = 0
+        if change.deleted and change.deletion_time > floor:
+            greater = not state.deleted or change.deletion_time > state.deletion_time
+            if not greater and change.deletion_time == state.deletion_time:
+                greater = change.deletion_second > state.deletion_second
+            if greater:
+                if state.opaques and change.deletion_time > state.deletion_time:
+                    raise ValueError("a collection's elements cannot be joined here")
+                state.deleted = 1
+                state.deletion_time = change.deletion_time
+                state.deletion_second = change.deletion_second
+                state.seen(change.deletion_time)
+                state.keep_above(change.deletion_time)
+                altered = 1
+        if state.deleted:
+            floor = state.deletion_time
+        if change.marker_kind != ABSENT and change.marker_time > floor and self._marker_wins():
+            state.marker_kind = change.marker_kind
+            state.marker_time = change.marker_time
+            state.marker_second = change.marker_second
+            state.marker_ttl = change.marker_ttl
+            state.seen(change.marker_time)
+            altered = 1
+        for index in range(self.cells):
+            if change.kinds[index] == ABSENT or change.times[index] <= floor:
+                continue
+            if change.kinds[index] == OPAQUE:
+                raise ValueError("a collection's elements cannot be joined here")
+            if self._cell_wins(index):
+                state.kinds[index] = change.kinds[index]
+                state.times[index] = change.times[index]
+                state.seconds[index] = change.seconds[index]
+                state.ttls[index] = change.ttls[index]
+                state.starts[index] = change.starts[index]
+                state.ends[index] = change.ends[index]
+                state.sources[index] = change.sources[index]
+                state.seen(change.times[index])
+                altered = 1
+        return altered
+
+    def _marker_wins(self) -> int:
+        state = self.state
+        change = self.change
+        if state.marker_kind == ABSENT:
+            return 1
+        if change.marker_time != state.marker_time:
+            return change.marker_time > state.marker_time
+        if change.marker_kind != state.marker_kind:
+            return change.marker_kind > state.marker_kind
+        if change.marker_second != state.marker_second:
+            return change.marker_second > state.marker_second
+        return change.marker_ttl > state.marker_ttl
+
+    @cython.boundscheck(False)
+    def _cell_wins(self, index: int) -> int:
+        state = self.state
+        change = self.change
+        if state.kinds[index] == ABSENT:
+            return 1
+        if self.counters[index] and (change.kinds[index] == TOMBSTONE) != (state.kinds[index] == TOMBSTONE):
+            return change.kinds[index] == TOMBSTONE
+        if change.times[index] != state.times[index]:
+            return change.times[index] > state.times[index]
+        if change.kinds[index] != state.kinds[index]:
+            return change.kinds[index] > state.kinds[index]
+        if change.seconds[index] != state.seconds[index]:
+            return change.seconds[index] > state.seconds[index]
+        if change.kinds[index] == TOMBSTONE:
+            return 0
+        other = self.priors if state.sources[index] else self.changes
+        size = change.ends[index] - change.starts[index]
+        if size == state.ends[index] - state.starts[index] and same_bytes(
+            self.changes, change.starts[index], other, state.starts[index], size
+        ):
+            return change.ttls[index] > state.ttls[index]
+        new = (bytes(self.changes.data[change.starts[index] : change.ends[index]]), change.ttls[index])
+        old = (bytes(other.data[state.starts[index] : state.ends[index]]), state.ttls[index])
+        return 1 if self.tie(index, new, old) else 0
+
+    @cython.boundscheck(False)
+    def _write(self, state: RowParts) -> int:
+        out = self.out
+        if state.marker_kind != ABSENT:
+            op = _INSERT
+        else:
+            op = _DELETE if state.deleted else _UPDATE
+            for index in range(self.cells):
+                if state.kinds[index] != ABSENT:
+                    op = _UPDATE
+                    break
+        out.put_long(op)
+        out.put_byte(2)
+        out.put_long(state.time_max)
+        out.put_byte(0)
+        out.put_byte(2)
+        out.put_long(state.version)
+        out.put_byte(0)
+        if state.marker_kind == ABSENT:
+            out.put_byte(0)
+        else:
+            out.put_byte(2)
+            self._put_stamp(out, state.marker_time, state.marker_kind, state.marker_ttl, state.marker_second)
+        if state.deleted:
+            out.put_byte(2)
+            out.put_long(state.deletion_time)
+            self._put_second(out, state.deletion_second)
+        else:
+            out.put_byte(0)
+        out.put_byte(0)
+        append(out, self.priors if state.key_source else self.changes, state.key_start, state.key_end)
+        for index in range(self.cells):
+            kind = state.kinds[index]
+            if kind == ABSENT:
+                out.put_byte(0)
+            elif kind == TOMBSTONE:
+                self._put_tombstone(out, state.times[index], state.seconds[index])
+            else:
+                source = self.priors if state.sources[index] else self.changes
+                if kind != OPAQUE:
+                    out.put_long(_SET)
+                append(out, source, state.starts[index], state.ends[index])
+                if kind != OPAQUE:
+                    out.put_byte(2)
+                    self._put_stamp(out, state.times[index], kind, state.ttls[index], state.seconds[index])
+        out.put_byte(0)
+        out.put_byte(0)
+        return 0
+
+    def _put_stamp(self, out: RowBuffer, time: int, kind: int, ttl_s: int, second: int) -> int:
+        out.put_byte(2)
+        out.put_long(time)
+        if kind == EXPIRING:
+            out.put_byte(2)
+            out.put_long(ttl_s)
+            out.put_long(second)
+        else:
+            out.put_byte(0)
+        return 0
+
+    def _put_tombstone(self, out: RowBuffer, time: int, second: int) -> int:
+        out.put_long(_DELETED)
+        out.put_byte(2)
+        out.put_long(time)
+        self._put_second(out, second)
+        return 0
+
+    def _put_second(self, out: RowBuffer, second: int) -> int:
+        if second < 0:
+            out.put_byte(0)
+        else:
+            out.put_byte(2)
+            out.put_long(second)
+        return 0
+
+
+def same_keys(
+    one: RowReader, one_places: Any, one_rows: Any, other: RowReader, other_places: Any, other_rows: Any, out: Any
+) -> None:
+    """Per pair of rows of two scans, whether their keys are the same bytes (1) or not (0)."""
+    count = len(out)
+    if len(one_rows) < count or len(other_rows) < count:
+        raise ValueError("the tables of a comparison are too short")
+    for index in range(count):
+        left = one_rows[index]
+        right = other_rows[index]
+        if left < 0 or left >= len(one_places) or right < 0 or right >= len(other_places):
+            raise ValueError("no such row")
+        size = one_places[left, 3] - one_places[left, 1]
+        out[index] = 0
+        if size == other_places[right, 3] - other_places[right, 1]:
+            if one_places[left, 3] > one.end or other_places[right, 3] > other.end or size < 0:
+                raise ValueError("a key lies outside the rows")
+            out[index] = same_bytes(one, one_places[left, 1], other, other_places[right, 1], size)

@@ -1,0 +1,98 @@
+# The C types of _keys.py.
+import cython
+from libc.string cimport memcmp, memcpy
+
+from penstock.formats._kernel cimport Program, RowBuffer, RowReader
+
+cpdef enum:
+    WHOLE = 1
+    STATIC = 2
+    REGULAR = 4
+    COMPLEX = 8
+    MARKED = 16
+    DELETING = 32
+    BEFORE = 64
+    TIMELESS = 128
+
+cdef unsigned long long MASK
+cdef unsigned long long _MULTIPLY
+cdef unsigned long long _MULTIPLY_LOW
+cdef unsigned long long _SEED
+cdef unsigned long long _SEED_LOW
+cdef int _TRUNCATE
+cdef int _ORIGIN
+cdef int _MARKER
+cdef int _DELETION
+cdef int _KEY
+cdef int _CELLS
+cdef int _BEFORE_IMAGE
+cdef int _SEAL
+
+
+@cython.final
+cdef class RowHash:
+    cdef readonly unsigned long long high
+    cdef readonly unsigned long long low
+
+    cdef int reset(self, unsigned long long seed) except -1
+    cdef int word(self, unsigned long long value) except -1
+    @cython.locals(size=cython.ulonglong, at=cython.Py_ssize_t, loaded=cython.ulonglong, shift=cython.int)
+    cdef int take(self, RowReader reader, Py_ssize_t start, Py_ssize_t end) except -1
+    cdef int finish(self) except -1
+
+
+@cython.final
+cdef class KeyScan:
+    cdef Program program
+    cdef int partition
+    cdef const unsigned long long[::1] names
+    cdef const unsigned char[::1] multi
+    cdef const unsigned char[::1] statics
+    cdef bint content
+    cdef RowHash key
+    cdef RowHash whole
+    cdef RowHash cell
+    cdef long long[:, ::1] places
+    cdef unsigned char[:, ::1] marks
+    cdef long long[::1] times
+    cdef unsigned long long[:, ::1] hashes
+
+    @cython.locals(row=cython.Py_ssize_t)
+    cpdef scan(self, RowReader reader, Py_ssize_t count, long long[:, ::1] places, unsigned char[:, ::1] marks, long long[::1] times, unsigned long long[:, ::1] hashes)
+    @cython.locals(program=Program, start=cython.Py_ssize_t, flags=cython.int, op=cython.longlong, head=cython.Py_ssize_t, marker=cython.Py_ssize_t, deletion=cython.Py_ssize_t, cells=cython.Py_ssize_t, before=cython.Py_ssize_t, tail=cython.Py_ssize_t)
+    cdef int _row(self, RowReader reader, Py_ssize_t row) except -1
+    @cython.locals(program=Program, node=cython.int, columns=cython.int, index=cython.int, start=cython.Py_ssize_t, split=cython.Py_ssize_t, at=cython.Py_ssize_t, whole=cython.int)
+    cdef int _key(self, RowReader reader, Py_ssize_t row) except -1
+    @cython.locals(program=Program, node=cython.int, index=cython.int, flags=cython.int, high=cython.ulonglong, low=cython.ulonglong, at=cython.Py_ssize_t)
+    cdef int _cells(self, RowReader reader) except -1
+
+
+@cython.locals(size=cython.Py_ssize_t)
+cdef int append(RowBuffer out, RowReader reader, Py_ssize_t start, Py_ssize_t end) except -1
+@cython.locals(buckets=cython.ulonglong, rows=cython.Py_ssize_t, row=cython.Py_ssize_t, run=cython.Py_ssize_t, bucket=cython.Py_ssize_t)
+cpdef list split_rows(RowReader reader, const long long[:, ::1] places, const unsigned char[:, ::1] marks, const unsigned long long[:, ::1] hashes, Py_ssize_t first, list outs)
+cdef int _row_to(RowBuffer out, RowReader reader, const long long[:, ::1] places, Py_ssize_t row) except -1
+@cython.locals(count=cython.Py_ssize_t, index=cython.Py_ssize_t, row=cython.Py_ssize_t)
+cpdef pick_rows(RowReader reader, const long long[:, ::1] places, const long long[::1] chosen, RowBuffer out)
+
+
+@cython.final
+cdef class Groups:
+    cdef readonly Py_ssize_t size
+    cdef Py_ssize_t limit
+    cdef readonly Py_ssize_t count
+    cdef dict known
+
+    @cython.locals(rows=cython.Py_ssize_t)
+    cpdef Py_ssize_t number_contents(self, const unsigned long long[:, ::1] hashes, long long[::1] groups, long long[::1] firsts, long long[::1] slots) except -1
+    @cython.locals(rows=cython.Py_ssize_t, row=cython.Py_ssize_t)
+    cpdef Py_ssize_t number_keys(self, RowReader reader, const long long[:, ::1] places, const unsigned long long[:, ::1] hashes, long long[::1] groups, long long[::1] firsts, long long[::1] slots) except -1
+    cdef int _check(self, Py_ssize_t rows, object groups, object firsts, object slots) except -1
+    cdef Py_ssize_t _numbered(self, list keys, object groups, object firsts) except -1
+    @cython.locals(mask=cython.ulonglong, row=cython.Py_ssize_t, slot=cython.ulonglong, group=cython.longlong, first=cython.longlong)
+    cdef Py_ssize_t _contents(self, Py_ssize_t rows, const unsigned long long[:, ::1] hashes, long long[::1] groups, long long[::1] firsts, long long[::1] slots) except -1
+    @cython.locals(mask=cython.ulonglong, row=cython.Py_ssize_t, slot=cython.ulonglong, group=cython.longlong, first=cython.longlong, size=cython.Py_ssize_t)
+    cdef Py_ssize_t _keys(self, Py_ssize_t rows, RowReader reader, const long long[:, ::1] places, const unsigned long long[:, ::1] hashes, long long[::1] groups, long long[::1] firsts, long long[::1] slots) except -1
+
+
+cdef int same_bytes(RowReader one, Py_ssize_t start, RowReader other, Py_ssize_t from_, Py_ssize_t size) except -1

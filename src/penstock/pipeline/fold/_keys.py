@@ -1,0 +1,413 @@
+# cython: language_level=3, annotation_typing=False, wraparound=False, initializedcheck=False, cdivision=True
+"""The key kernel: one pass over encoded changes that finds and hashes their keys and their content.
+
+One source, two lives, as the kernels of the formats. A row's key is hashed as the bytes that stand in the row, so equal
+keys have equal hashes on every machine and in every run. The content hash leaves out who captured the change and when,
+and takes each cell by its column's name: two replicas that log the same write under two versions of the schema still
+agree. Bad bytes raise CorruptLog, as everywhere.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cython
+
+from penstock.formats._kernel import Program, RowBuffer, RowReader
+
+compiled: bool = cython.compiled
+
+if not cython.compiled:
+    WHOLE, STATIC, REGULAR, COMPLEX, MARKED, DELETING, BEFORE, TIMELESS = (1 << bit for bit in range(8))
+
+MASK = 0xFFFFFFFFFFFFFFFF
+_MULTIPLY = 0xC6A4A7935BD1E995
+_MULTIPLY_LOW = 0x9FB21C651E98DF25
+_SEED = 0x243F6A8885A308D3
+_SEED_LOW = 0x13198A2E03707344
+_TRUNCATE = 5
+_ORIGIN = 4
+_MARKER = 5
+_DELETION = 6
+_KEY = 8
+_CELLS = 9
+_BEFORE_IMAGE = 10
+_SEAL = 11
+
+
+class RowHash:
+    """Two 64-bit lanes over the bytes that were taken in so far; the first alone hashes keys."""
+
+    def __init__(self) -> None:
+        self.reset(0)
+
+    def reset(self, seed: int) -> int:
+        self.high = _SEED ^ seed
+        self.low = _SEED_LOW ^ seed
+        return 0
+
+    def word(self, value: int) -> int:
+        value = (value * _MULTIPLY) & MASK
+        value ^= value >> 47
+        value = (value * _MULTIPLY) & MASK
+        self.high = ((self.high ^ value) * _MULTIPLY) & MASK
+        self.low = ((self.low + value) * _MULTIPLY_LOW) & MASK
+        self.low ^= self.low >> 31
+        return 0
+
+    @cython.boundscheck(False)
+    def take(self, reader: RowReader, start: int, end: int) -> int:
+        """Bytes that lie inside the rows."""
+        size = end - start
+        self.word(size)
+        at = start
+        loaded = 0
+        while end - at >= 8:
+            if cython.compiled:
+                memcpy(cython.address(loaded), cython.address(reader.data[at]), 8)  # noqa: F821
+            else:
+                loaded = int.from_bytes(reader.data[at : at + 8], "little")
+            self.word(loaded)
+            at += 8
+        if at < end:
+            loaded = 0
+            shift = 0
+            while at < end:
+                loaded |= cython.cast(cython.ulonglong, reader.data[at]) << shift
+                shift += 8
+                at += 1
+            self.word(loaded)
+        return 0
+
+    def finish(self) -> int:
+        self.high ^= self.high >> 47
+        self.high = (self.high * _MULTIPLY) & MASK
+        self.high ^= self.high >> 47
+        self.low = (self.low * _MULTIPLY_LOW) & MASK
+        self.low ^= self.low >> 32
+        return 0
+
+
+class KeyScan:
+    """The pass. `names`, `multi` and `statics` have one entry per column among the cells, in the record's order."""
+
+    def __init__(self, program: Program, partition: int, names: Any, multi: Any, statics: Any, content: bool) -> None:
+        if program.size() < _SEAL + 1:
+            raise ValueError("not the program of a change record")
+        self.program = program
+        self.partition = partition
+        self.names = memoryview(names)
+        self.multi = memoryview(multi)
+        self.statics = memoryview(statics)
+        self.content = content
+        self.key = RowHash()
+        self.whole = RowHash()
+        self.cell = RowHash()
+        cells = self.program.counts[self.program.child(0, _CELLS)]
+        if len(self.names) < cells or len(self.multi) < cells or len(self.statics) < cells:
+            raise ValueError("a column of the record has no name")
+
+    def scan(self, reader: RowReader, count: int, places: Any, marks: Any, times: Any, hashes: Any) -> None:
+        """Fill the tables, one line per row.
+
+        `places`: where the row starts, its key, its clustering values, its cells and its seal start, and where it ends.
+        `marks`: operation and flags. `times`: the write time. `hashes`: partition, row, and the content's two lanes.
+        """
+        if len(places) < count or len(marks) < count or len(times) < count or len(hashes) < count:
+            raise ValueError("the tables of a scan are too short")
+        self.places = places
+        self.marks = marks
+        self.times = times
+        self.hashes = hashes
+        for row in range(count):
+            self._row(reader, row)
+
+    @cython.boundscheck(False)
+    def _row(self, reader: RowReader, row: int) -> int:
+        program = self.program
+        start = reader.position
+        flags = 0
+        op = program.read_integer(reader, program.child(0, 0))
+        self.times[row] = 0
+        if reader.read_present():
+            self.times[row] = reader.read_long()
+        else:
+            flags |= TIMELESS
+        program.skip(reader, program.child(0, 2))
+        head = reader.position
+        program.skip(reader, program.child(0, 3))
+        program.skip(reader, program.child(0, _ORIGIN))
+        marker = reader.position
+        program.skip(reader, program.child(0, _MARKER))
+        deletion = reader.position
+        program.skip(reader, program.child(0, _DELETION))
+        if deletion - marker > 1:
+            flags |= MARKED
+        if reader.position - deletion > 1:
+            flags |= DELETING
+        program.skip(reader, program.child(0, _DELETION + 1))
+        flags |= self._key(reader, row)
+        cells = reader.position
+        if self.content:
+            self.whole.reset(0)
+            self.whole.take(reader, start, head)
+            self.whole.take(reader, marker, cells)
+        flags |= self._cells(reader)
+        before = reader.position
+        program.skip(reader, program.child(0, _BEFORE_IMAGE))
+        tail = reader.position
+        if tail - before > 1:
+            flags |= BEFORE
+            if self.content:
+                self.whole.take(reader, before, tail)
+        program.skip(reader, program.child(0, _SEAL))
+        if self.content:
+            self.whole.finish()
+            self.hashes[row, 2] = self.whole.high
+            self.hashes[row, 3] = self.whole.low
+        self.places[row, 0] = start
+        self.places[row, 3] = cells
+        self.places[row, 4] = tail
+        self.places[row, 5] = reader.position
+        self.marks[row, 0] = op
+        self.marks[row, 1] = flags
+        return 0
+
+    @cython.boundscheck(False)
+    def _key(self, reader: RowReader, row: int) -> int:
+        program = self.program
+        node = program.child(0, _KEY)
+        columns = program.counts[node]
+        start = reader.position
+        split = start
+        whole = WHOLE
+        for index in range(columns):
+            if index == self.partition:
+                split = reader.position
+            at = reader.position
+            program.skip(reader, program.child(node, index))
+            # A value takes at least the byte that says it is there, and a null only that byte; some values are empty.
+            if reader.data[at] == 0:
+                whole = 0
+        if self.partition >= columns:
+            split = reader.position
+        self.key.reset(0)
+        self.key.take(reader, start, split)
+        self.key.finish()
+        self.hashes[row, 0] = self.key.high
+        self.key.reset(self.key.low)
+        self.key.take(reader, split, reader.position)
+        self.key.finish()
+        self.hashes[row, 1] = self.key.high
+        self.places[row, 1] = start
+        self.places[row, 2] = split
+        return whole
+
+    @cython.boundscheck(False)
+    def _cells(self, reader: RowReader) -> int:
+        program = self.program
+        node = program.child(0, _CELLS)
+        flags = 0
+        high = 0
+        low = 0
+        for index in range(program.counts[node]):
+            if reader.position < reader.end and reader.data[reader.position] == 0:
+                # Absent, which most cells of most changes are.
+                reader.position += 1
+                continue
+            at = reader.position
+            program.skip(reader, program.child(node, index))
+            if self.statics[index]:
+                flags |= STATIC
+            else:
+                flags |= REGULAR
+            if self.multi[index]:
+                flags |= COMPLEX
+            if self.content:
+                self.cell.reset(self.names[index])
+                self.cell.take(reader, at, reader.position)
+                self.cell.finish()
+                # A sum, because the columns may stand in another order in another version of the schema.
+                high = (high + self.cell.high) & MASK
+                low = (low + self.cell.low) & MASK
+        if self.content:
+            self.whole.word(high)
+            self.whole.word(low)
+        return flags
+
+
+@cython.boundscheck(False)
+def append(out: RowBuffer, reader: RowReader, start: int, end: int) -> int:
+    """Copy bytes that lie inside the rows."""
+    size = end - start
+    if size <= 0:
+        return 0
+    out.reserve(size)
+    if cython.compiled:
+        memcpy(cython.address(out.data[out.size]), cython.address(reader.data[start]), size)  # noqa: F821
+    else:
+        out.data[out.size : out.size + size] = reader.data[start:end]
+    out.size += size
+    return 0
+
+
+@cython.boundscheck(False)
+def split_rows(reader: RowReader, places: Any, marks: Any, hashes: Any, first: int, outs: list[RowBuffer]) -> list[int]:
+    """Copy the rows from `first` on to the buffer of their bucket, without seals; how many each has then."""
+    buckets = len(outs)
+    counts = [0] * buckets
+    rows = len(places)
+    row = first
+    while row < rows:
+        if marks[row, 0] == _TRUNCATE:
+            for bucket in range(buckets):
+                _row_to(outs[bucket], reader, places, row)
+                counts[bucket] += 1
+            row += 1
+            continue
+        bucket = ((hashes[row, 0] >> 32) * buckets) >> 32
+        run = row
+        # Rows of one partition often stand together: one copy for all of them.
+        while (
+            row < rows
+            and marks[row, 0] != _TRUNCATE
+            and cython.cast(cython.Py_ssize_t, ((hashes[row, 0] >> 32) * buckets) >> 32) == bucket
+            and places[row, 5] - places[row, 4] == 1
+        ):
+            row += 1
+        if row > run:
+            append(outs[bucket], reader, places[run, 0], places[row - 1, 5])
+            counts[bucket] += row - run
+        else:
+            _row_to(outs[bucket], reader, places, row)
+            counts[bucket] += 1
+            row += 1
+    return counts
+
+
+@cython.boundscheck(False)
+def _row_to(out: RowBuffer, reader: RowReader, places: Any, row: int) -> int:
+    append(out, reader, places[row, 0], places[row, 4])
+    out.put_byte(0)
+    return 0
+
+
+@cython.boundscheck(False)
+def pick_rows(reader: RowReader, places: Any, chosen: Any, out: RowBuffer) -> None:
+    """Copy the chosen rows in the given order, without seals. The places must come from a scan of this reader."""
+    count = len(places)
+    for index in range(len(chosen)):
+        row = chosen[index]
+        if row < 0 or row >= count or places[row, 4] > reader.end or places[row, 0] < 0:
+            raise ValueError("no such row")
+        _row_to(out, reader, places, row)
+
+
+class Groups:
+    """Numbers distinct things in the order in which they first come: rows by key, or changes by content."""
+
+    def __init__(self, expected: int) -> None:
+        size = 16
+        while size < 2 * expected:
+            size *= 2
+        self.size = size
+        self.limit = expected
+        self.count = 0
+        self.known: dict[Any, int] = {}
+
+    def number_contents(self, hashes: Any, groups: Any, firsts: Any, slots: Any) -> int:
+        """By content: equal when both lanes are. `groups` gets each row's number, `firsts` each group's first row.
+
+        `slots` has `size` entries of -1. Returns how many groups there are.
+        """
+        rows = len(hashes)
+        self._check(rows, groups, firsts, slots)
+        if not cython.compiled:
+            return self._numbered([(hashes[row, 2], hashes[row, 3]) for row in range(rows)], groups, firsts)
+        return self._contents(rows, hashes, groups, firsts, slots)
+
+    def number_keys(self, reader: RowReader, places: Any, hashes: Any, groups: Any, firsts: Any, slots: Any) -> int:
+        """By key: equal when the bytes are."""
+        rows = len(hashes)
+        self._check(rows, groups, firsts, slots)
+        if len(places) < rows:
+            raise ValueError("the tables of a grouping are too short")
+        if not cython.compiled:
+            keys = [bytes(reader.data[places[row, 1] : places[row, 3]]) for row in range(rows)]
+            return self._numbered(keys, groups, firsts)
+        for row in range(rows):
+            if places[row, 1] < 0 or places[row, 3] < places[row, 1] or places[row, 3] > reader.end:
+                raise ValueError("a key lies outside the rows")
+        return self._keys(rows, reader, places, hashes, groups, firsts, slots)
+
+    def _check(self, rows: int, groups: Any, firsts: Any, slots: Any) -> int:
+        if rows > self.limit or len(groups) < rows or len(firsts) < rows or len(slots) < self.size:
+            raise ValueError("the tables of a grouping are too short")
+        return 0
+
+    def _numbered(self, keys: list[Any], groups: Any, firsts: Any) -> int:
+        known = self.known
+        for row, key in enumerate(keys):
+            group = known.setdefault(key, len(known))
+            groups[row] = group
+            if group == len(known) - 1 and group >= self.count:
+                firsts[group] = row
+                self.count = group + 1
+        return self.count
+
+    @cython.boundscheck(False)
+    def _contents(self, rows: int, hashes: Any, groups: Any, firsts: Any, slots: Any) -> int:
+        mask = self.size - 1
+        for row in range(rows):
+            slot = hashes[row, 2] & mask
+            while True:
+                group = slots[slot]
+                if group < 0:
+                    group = self.count
+                    slots[slot] = group
+                    firsts[group] = row
+                    self.count += 1
+                    break
+                first = firsts[group]
+                if hashes[first, 2] == hashes[row, 2] and hashes[first, 3] == hashes[row, 3]:
+                    break
+                slot = (slot + 1) & mask
+            groups[row] = group
+        return self.count
+
+    @cython.boundscheck(False)
+    def _keys(
+        self, rows: int, reader: RowReader, places: Any, hashes: Any, groups: Any, firsts: Any, slots: Any
+    ) -> int:
+        mask = self.size - 1
+        for row in range(rows):
+            slot = hashes[row, 1] & mask
+            size = places[row, 3] - places[row, 1]
+            while True:
+                group = slots[slot]
+                if group < 0:
+                    group = self.count
+                    slots[slot] = group
+                    firsts[group] = row
+                    self.count += 1
+                    break
+                first = firsts[group]
+                if (
+                    hashes[first, 1] == hashes[row, 1]
+                    and places[first, 3] - places[first, 1] == size
+                    and same_bytes(reader, places[first, 1], reader, places[row, 1], size)
+                ):
+                    break
+                slot = (slot + 1) & mask
+            groups[row] = group
+        return self.count
+
+
+@cython.boundscheck(False)
+def same_bytes(one: RowReader, start: int, other: RowReader, from_: int, size: int) -> int:
+    """Whether two slices, which lie inside their rows, are equal."""
+    if size == 0:
+        return 1
+    if not cython.compiled:
+        return bool(one.data[start : start + size] == other.data[from_ : from_ + size])
+    return memcmp(cython.address(one.data[start]), cython.address(other.data[from_]), size) == 0  # noqa: F821

@@ -1,0 +1,80 @@
+"""Collector: gathers the records of one table in one task, and turns row states into whole rows all at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.formats import avro
+from penstock.model.batch import ChangeBatch
+from penstock.model.change import Change
+from penstock.model.schema import TableSchema
+from penstock.pipeline.fold.exact import Told
+from penstock.pipeline.records import Records, images
+
+
+class Collector:
+    """`images` are made of states as they are at `now_s`; `before` says whether the rows before are wanted too."""
+
+    def __init__(self, schema: TableSchema, now_s: int, *, before: bool) -> None:
+        self._schema = schema
+        self._now_s = now_s
+        self._before = before
+        self._changes: list[bytes] = []
+        self._states: list[bytes] = []
+        self._state_count = 0
+        self._afters: list[Any] = []
+        self._befores: list[Any] = []
+        self._versions: list[Any] = []
+        self.parts = 0
+
+    def add(self, changes: bytes, states: bytes, state_count: int, afters: Any, befores: Any, versions: Any) -> None:
+        """Records: their changes, some states, and per record the numbers of its states among them (-1: none)."""
+        if not len(versions):
+            return
+        self.parts += 1
+        self._changes.append(changes)
+        self._states.append(states)
+        for numbers, out in ((afters, self._afters), (befores, self._befores)):
+            out.append(np.where(numbers < 0, -1, numbers + self._state_count))
+        self._versions.append(versions)
+        self._state_count += state_count
+
+    def add_told(self, told: list[Told]) -> None:
+        """Records of the exact fold."""
+        if not told:
+            return
+        states: list[Change] = []
+        numbers = np.full((len(told), 2), -1, np.int64)
+        for index, one in enumerate(told):
+            for side, state in enumerate((one.after, one.before if self._before else None)):
+                if state is not None:
+                    numbers[index, side] = len(states)
+                    states.append(state)
+        changes = avro.encode(self._schema, [one.change for one in told])
+        encoded = avro.encode(self._schema, states)
+        versions = np.array([one.version for one in told], np.int64)
+        self.add(bytes(changes.rows), bytes(encoded.rows), len(states), numbers[:, 0], numbers[:, 1], versions)
+
+    def records(self, *, every: bool) -> Records | None:
+        """All of them, or with `every` False only the last of each row; None when there are none."""
+        if not self.parts:
+            return None
+        versions = np.concatenate(self._versions)
+        rows = images(self._schema, ChangeBatch(self._schema, self._state_count, b"".join(self._states)), self._now_s)
+        made = Records(
+            self._schema,
+            ChangeBatch(self._schema, len(versions), b"".join(self._changes)),
+            _taken(rows, np.concatenate(self._afters)),
+            _taken(rows, np.concatenate(self._befores)) if self._before else None,
+            pa.array(versions, pa.int64()),
+        )
+        return made if every else made.last()
+
+
+def _taken(rows: pa.StructArray, numbers: Any) -> pa.StructArray:
+    if len(numbers) == len(rows) and (numbers == np.arange(len(numbers))).all():
+        return rows
+    return rows.take(pa.array(numbers, pa.int64(), mask=numbers < 0))

@@ -1,0 +1,140 @@
+"""Folder: runs of encoded changes from all nodes become records, one bucket at a time.
+
+What is done depends on the records that the sinks want. CHANGE: distinct changes, each once. AFTER and ALL: the rows'
+states are kept, changes are joined to them, and a record is made of each change that altered anything, with the whole
+row after it (and before it); what expires makes records too. docs/concepts/fold.md has the rules. Nothing is kept in
+the folder itself: all that is remembered is in the bucket's state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.model.batch import ChangeBatch
+from penstock.model.schema import TableId, TableSchema
+from penstock.pipeline.fold import keys
+from penstock.pipeline.fold.adapt import adapt, surviving
+from penstock.pipeline.fold.bucket import BucketState
+from penstock.pipeline.fold.distinct import distinct, node_number
+from penstock.pipeline.fold.keys import TIMELESS, Scan
+from penstock.pipeline.fold.rows import RowFold
+from penstock.pipeline.records import Records
+from penstock.pipeline.runs import Run
+from penstock.settings import Copies, MergeSettings, RecordType
+
+
+class Folder:
+    """How to fold; the same for all buckets and batches of a pipeline."""
+
+    def __init__(self, merge: MergeSettings, record: RecordType, *, every: bool) -> None:
+        self._copies = merge.copies
+        self._quorum = merge.quorum if merge.copies is Copies.QUORUM else 1
+        self._window_s = merge.window_s
+        self._record = record
+        self._every = every
+
+    def fold(self, runs: Sequence[Run], state: BucketState, *, now_s: int) -> Iterator[Records]:
+        """The records of the runs, and of what expired until `now_s`, table by table."""
+        # Time does not go back for the state, whatever the clock says.
+        state.now_s = max(now_s, state.expired_to)
+        tables: dict[TableId, list[Run]] = {}
+        # Of copies the first one counts; by node, because runs may come in another order when a batch is done again.
+        for run in sorted(runs, key=lambda run: run.node):
+            if run.count:
+                tables.setdefault(run.schema.table, []).append(run)
+        if self._record is RecordType.CHANGE:
+            for several in tables.values():
+                for made in self._changes(several, state):
+                    yield made if self._every else made.last()
+            return
+        known = set(state.tables())
+        for table in sorted(known | set(tables)):
+            several = tables.get(table, [])
+            if not several and not state.may_expire(table):
+                continue
+            rows = self._rows(table, several, state)
+            if rows is not None and len(rows):
+                yield rows
+
+    def _changes(self, runs: list[Run], state: BucketState) -> Iterator[Records]:
+        versions: dict[str, list[Run]] = {}
+        for run in runs:
+            versions.setdefault(run.schema.fingerprint, []).append(run)
+        for several in sorted(versions.values(), key=lambda runs: runs[0].schema.version):
+            scan, nodes = _scanned(several)
+            chosen = np.arange(len(scan))
+            if self._copies is not Copies.EACH:
+                chosen = distinct(scan, nodes, state, quorum=self._quorum, window_s=self._window_s)
+            if len(chosen):
+                yield _records_of(scan, chosen)
+
+    def _rows(self, table: TableId, runs: list[Run], state: BucketState) -> Records | None:
+        chain = _chain(state.schemas(table), [run.schema for run in runs])
+        fold = RowFold(chain, state, every=self._every, before=self._record is RecordType.ALL)
+        batches = []
+        for batch in self._batches(runs, state):
+            if batch.schema.fingerprint != fold.schema.fingerprint:
+                batch = adapt(batch, fold.schema, surviving(chain, batch.schema, fold.schema))
+            batches.append(batch)
+        rows = b"".join(batch.rows for batch in batches)
+        return fold.fold(ChangeBatch(fold.schema, sum(batch.count for batch in batches), rows))
+
+    def _batches(self, runs: list[Run], state: BucketState) -> Iterator[ChangeBatch]:
+        """The changes that are joined: all of them, or with a quorum those that enough nodes have logged."""
+        if self._quorum < 2:
+            for run in runs:
+                yield run.batch()
+            return
+        for records in self._changes(runs, state):
+            yield records.changes
+
+
+def _scanned(runs: list[Run]) -> tuple[Scan, Any]:
+    """One scan of runs of one schema version, and per change the number of its node."""
+    rows = bytes(runs[0].rows) if len(runs) == 1 else b"".join(run.rows for run in runs)
+    counts = [run.count for run in runs]
+    scan = keys.scan(ChangeBatch(runs[0].schema, sum(counts), rows))
+    return scan, np.repeat(np.array([node_number(run.node) for run in runs], np.int64), counts)
+
+
+def _records_of(scan: Scan, chosen: Any) -> Records:
+    """Changes as records, in the order of their write times where all of them have one."""
+    times = scan.times[chosen]
+    if not (scan.flags[chosen] & TIMELESS).any():
+        chosen = chosen[scan.ordered(chosen, np.zeros(len(chosen), np.int64))]
+        times = scan.times[chosen]
+    batch = ChangeBatch(scan.schema, len(chosen), scan.pick(chosen))
+    return Records(scan.schema, batch, None, None, pa.array(_growing(scan, chosen, times), pa.int64()))
+
+
+def _growing(scan: Scan, chosen: Any, times: Any) -> Any:
+    """Versions: the write times, made to grow within each row."""
+    groups, _ = scan.group_by_key()
+    groups = groups[chosen]
+    order = np.argsort(groups, kind="stable")
+    groups, times = groups[order], times[order]
+    if not ((groups[1:] == groups[:-1]) & (times[1:] <= times[:-1])).any():
+        return scan.times[chosen]
+    # With r the place in the row's own records, the greatest (time - r) so far, plus r, is the least that grows.
+    starts = np.flatnonzero(np.concatenate(([True], groups[1:] != groups[:-1])))
+    ranks = np.arange(len(groups)) - np.repeat(starts, np.diff(np.append(starts, len(groups))))
+    codes, back = np.unique(times - ranks, return_inverse=True)
+    number = np.cumsum(np.concatenate(([0], (groups[1:] != groups[:-1]).astype(np.int64))))
+    greatest = np.maximum.accumulate(number * (len(codes) + 1) + back) - number * (len(codes) + 1)
+    versions = np.empty(len(chosen), np.int64)
+    versions[order] = codes[greatest] + ranks
+    return versions
+
+
+def _chain(known: list[TableSchema], given: list[TableSchema]) -> list[TableSchema]:
+    """All versions of a table's schema that are around, in order; equal ones once."""
+    found: dict[str, TableSchema] = {}
+    for schema in [*known, *given]:
+        other = found.get(schema.fingerprint)
+        if other is None or schema.version > other.version:
+            found[schema.fingerprint] = schema
+    return sorted(found.values(), key=lambda schema: schema.version)

@@ -1,0 +1,414 @@
+"""The fold of rows: changes of one table in one bucket are joined to the rows' states, and records are made of it.
+
+Most rows go the native way (`_join`): their changes touch plain cells only, and nothing is known of their partition but
+its rows. The others go the exact way (`exact`), by partition. Both read prior states from the bucket's state, put new
+ones there, and give the same result; a property test holds them to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from penstock.formats import avro
+from penstock.formats._kernel import RowReader
+from penstock.formats.program import program
+from penstock.merge.range_deletions import NEVER, greater
+from penstock.model.batch import ChangeBatch
+from penstock.model.change import Change, Deletion, Op
+from penstock.model.schema import Role, TableSchema
+from penstock.model.types import Kind
+from penstock.pipeline.fold import keys
+from penstock.pipeline.fold._join import Joiner, same_keys
+from penstock.pipeline.fold.bucket import BucketState
+from penstock.pipeline.fold.collector import Collector
+from penstock.pipeline.fold.entries import TABLE_KEY, Entries, binary_array, joined_bytes, partition_range
+from penstock.pipeline.fold.exact import ExactFold, Kept, Told
+from penstock.pipeline.fold.keys import COMPLEX, START, STATIC, TAIL, WHOLE, Scan, view
+from penstock.pipeline.fold.ties import tie_of
+from penstock.pipeline.records import Records
+
+_HALF = np.uint64(32)
+_DELETE, _DELETE_PARTITION, _DELETE_RANGE, _TRUNCATE = 2, 3, 4, 5
+# Clustering values of these kinds are what their bytes are. Others (decimals, say) can be one row in several spellings.
+_PLAIN_KEYS = {
+    *(Kind.BOOLEAN, Kind.INT8, Kind.INT16, Kind.INT32, Kind.INT64, Kind.UINT8, Kind.UINT16, Kind.UINT32, Kind.UINT64),
+    *(Kind.TEXT, Kind.ASCII, Kind.BYTES, Kind.UUID, Kind.TIMEUUID, Kind.INET, Kind.DATE, Kind.TIME, Kind.TIMESTAMP),
+    *(Kind.DATETIME, Kind.ENUM, Kind.JSON),
+}
+# How many entries of the state are looked at together when a whole table is deleted.
+_SWEEP_ENTRIES = 1 << 14
+
+
+class RowFold:
+    """One table in one bucket and one batch. `chain` has the versions of its schema; the last one counts."""
+
+    def __init__(self, chain: Sequence[TableSchema], state: BucketState, *, every: bool, before: bool) -> None:
+        self.chain = chain
+        self.schema = chain[-1]
+        self.state = state
+        self.every = every
+        self.before = before
+        self.collector = Collector(self.schema, state.now_s, before=before)
+        self.wide = state.has_wide(self.schema.table)
+        self.truncation = self._truncation() if self.wide else None
+        self.floor = NEVER if self.truncation is None else self.truncation.time
+        self._told = False
+        self._simple = not self.schema.clustering
+        cells = self.schema.cells
+        self.complex = any(column.type.multi_cell for column in cells)
+        self._statics = frozenset(column.name for column in cells if column.role is Role.STATIC)
+        self._plain_keys = all(column.type.kind in _PLAIN_KEYS for column in self.schema.clustering)
+
+    def fold(self, batch: ChangeBatch) -> Records | None:
+        """Join the changes, after what expired since the last batch; the records of both."""
+        self._expire()
+        scan = keys.scan(batch)
+        if len(scan):
+            rows = np.flatnonzero(scan.ops != _TRUNCATE)
+            exact = self._exact_partitions(scan, rows)
+            if len(rows):
+                exact = self._native(scan, rows, exact)
+            if exact:
+                self._exact(scan, rows, exact)
+            self._truncate(scan)
+        # The native way gives the last records of its rows by itself; what comes beside it may be of the same rows.
+        alone = self.collector.parts == 1 and not self._told
+        return self.collector.records(every=self.every or alone)
+
+    # The native way.
+
+    def _exact_partitions(self, scan: Scan, rows: Any) -> set[int]:
+        """The upper halves of the keys of partitions that must go the exact way."""
+        flags = scan.flags[rows]
+        ops = scan.ops[rows]
+        partitions = scan.state_keys()[rows] >> _HALF
+        if not self._plain_keys:
+            return set(np.unique(partitions).tolist())
+        odd = (flags & WHOLE == 0) | (flags & (STATIC | COMPLEX) != 0) | (ops == _DELETE_RANGE)
+        if not self._simple:
+            odd |= ops == _DELETE_PARTITION
+        if self.complex:
+            # A deletion of a row reaches into its collections.
+            odd |= (flags & keys.DELETING != 0) | (ops == _DELETE) | (ops == _DELETE_PARTITION)
+        found = set(np.unique(partitions[odd]).tolist())
+        if self.wide:
+            headers = np.unique(partitions) << _HALF
+            hits, _ = self.state.find(self.chain, headers)
+            found |= set((headers[hits] >> _HALF).tolist())
+        return found
+
+    def _native(self, scan: Scan, rows: Any, exact: set[int]) -> set[int]:
+        """Join what can be joined as bytes; the partitions that cannot, with those that turned out so."""
+        all_keys = scan.state_keys()
+        if exact:
+            wide = np.array(sorted(exact), np.uint64)
+            rows = rows[~np.isin(all_keys[rows] >> _HALF, wide)]
+        if not len(rows):
+            return exact
+        groups, firsts = scan.group_by_key()
+        chosen = np.unique(groups[rows])
+        group_keys = all_keys[firsts[chosen]]
+        order = np.argsort(group_keys, kind="stable")
+        chosen, group_keys = chosen[order], group_keys[order]
+        twins = np.zeros(len(chosen), bool)
+        twins[1:] = group_keys[1:] == group_keys[:-1]
+        hits, priors = self.state.find(self.chain, group_keys[~twins])
+        places = np.flatnonzero(~twins)[hits]
+        data, starts = joined_bytes(priors.rows)
+        clash = self._clashes(scan, firsts[chosen[places]], priors, data)
+        bad = set((group_keys[twins] >> _HALF).tolist()) | set((group_keys[places[clash]] >> _HALF).tolist())
+        if bad:
+            return self._native(scan, rows, exact | bad) if bad - exact else exact | bad
+        prior_starts = np.full(len(chosen), -1, np.int64)
+        prior_starts[places] = starts[:-1]
+        self._join(scan, rows, (groups, chosen, group_keys), data, prior_starts, priors)
+        return exact
+
+    def _clashes(self, scan: Scan, changes: Any, priors: Entries, data: bytes) -> Any:
+        """Which prior entries are not exactly the one row that the change names."""
+        if not len(priors):
+            return np.zeros(0, bool)
+        single = priors.lows == 1
+        if not single.all():
+            return ~single
+        found = keys.scan(ChangeBatch(self.schema, len(priors), data), content=False)
+        same = np.zeros(len(priors), np.uint8)
+        numbers = np.arange(len(priors))
+        same_keys(
+            scan.reader,
+            view(scan.places),
+            view(np.ascontiguousarray(changes)),
+            found.reader,
+            view(found.places),
+            view(numbers),
+            view(same),
+        )
+        return same == 0
+
+    def _join(
+        self, scan: Scan, rows: Any, grouped: tuple[Any, Any, Any], data: bytes, prior_starts: Any, priors: Entries
+    ) -> None:
+        groups, chosen, group_keys = grouped
+        ranks = np.zeros(int(groups.max()) + 1, np.int64)
+        ranks[chosen] = np.arange(len(chosen))
+        mine = ranks[groups[rows]]
+        order = scan.ordered(rows, mine)
+        order = order[~scan.repeated(rows[order], mine[order])]
+        bounds = np.searchsorted(mine[order], np.arange(len(chosen) + 1)).astype(np.int64)
+        records = np.zeros((len(rows), 4), np.int64)
+        altered = np.zeros((len(chosen), 4), np.int64)
+        joiner = self._joiner()
+        starts = np.ascontiguousarray(scan.places[:, START])
+        joiner.join(
+            scan.reader,
+            view(starts),
+            view(rows[order]),
+            view(bounds),
+            RowReader(data),
+            view(prior_starts),
+            self.floor,
+            self.state.now_s,
+            self.every,
+            view(records),
+            view(altered),
+        )
+        records = records[: joiner.records]
+        altered = altered[: joiner.rows]
+        if not len(records):
+            return
+        states = joiner.out.take()
+        ends = np.concatenate(([0], records[:, 2]))
+        numbers = np.arange(len(records))
+        befores = np.full(len(records), -1, np.int64)
+        extra, extra_count = b"", 0
+        if self.before:
+            extra, extra_count, befores = self._befores(records, altered, prior_starts, data, priors)
+        self.collector.add(
+            self._changes(scan, records[:, 0]),
+            states + extra,
+            len(records) + extra_count,
+            numbers,
+            befores,
+            records[:, 1],
+        )
+        kept = binary_array(ends, states).take(altered[:, 1])
+        due, alive = altered[:, 2], altered[:, 3]
+        if self.complex:
+            due = self._with_prior_due(altered, prior_starts, priors, due)
+        dead = np.where(alive > 0, 0, max(self.state.now_s, 1))
+        ones = np.ones(len(altered), np.uint64)
+        self.state.put(Entries.of_rows(self.schema, group_keys[altered[:, 0]], ones, due, dead, kept))
+
+    def _changes(self, scan: Scan, chosen: Any) -> bytes:
+        """The rows of these changes; where a partition is one row, its deletion is told as the row's own."""
+        rows = scan.pick(chosen)
+        wide = scan.ops[chosen] == _DELETE_PARTITION
+        if not wide.any():
+            return rows
+        # A picked row is as long as it was, with a seal of one byte; the operation stands in its first byte.
+        lengths = scan.places[chosen, TAIL] + 1 - scan.places[chosen, START]
+        starts = np.cumsum(lengths) - lengths
+        data = np.frombuffer(rows, np.uint8).copy()
+        data[starts[wide]] = 2 * _DELETE
+        return data.tobytes()
+
+    @staticmethod
+    def _with_prior_due(altered: Any, prior_starts: Any, priors: Entries, due: Any) -> Any:
+        """Elements of collections may expire too; when, only the entry knew: asking too early does no harm."""
+        numbers = np.cumsum(prior_starts >= 0) - 1
+        groups = altered[:, 0]
+        had = np.where(prior_starts[groups] >= 0, priors.due[numbers[groups]] if len(priors) else 0, 0)
+        return np.where(had > 0, np.where(due > 0, np.minimum(due, had), had), due)
+
+    def _befores(
+        self, records: Any, altered: Any, prior_starts: Any, data: bytes, priors: Entries
+    ) -> tuple[bytes, int, Any]:
+        """The states before: of the record before in the same row, or the prior one, which come after all records'."""
+        befores = records[:, 3].copy()
+        numbers = np.cumsum(prior_starts >= 0) - 1
+        lasts = altered[:, 1]
+        owners = np.searchsorted(lasts, np.arange(len(records)))
+        groups = altered[owners, 0]
+        first = befores < 0
+        had = prior_starts[groups] >= 0
+        befores[first] = np.where(had[first], numbers[groups[first]] + len(records), -1)
+        return data, len(priors), befores
+
+    def _joiner(self) -> Joiner:
+        cells = self.schema.cells
+        counters = np.zeros(len(cells) + 1, np.uint8)
+        multi = np.zeros(len(cells) + 1, np.uint8)
+        for index, column in enumerate(cells):
+            counters[index] = column.type.kind is Kind.COUNTER
+            multi[index] = column.type.multi_cell
+        return Joiner(program(self.schema), counters, multi, tie_of(self.schema))
+
+    # The exact way.
+
+    def _exact(self, scan: Scan, rows: Any, partitions: set[int]) -> None:
+        wide = np.array(sorted(partitions), np.uint64)
+        all_keys = scan.state_keys()
+        mine = rows[np.isin(all_keys[rows] >> _HALF, wide)]
+        mine = mine[scan.ordered(mine, all_keys[mine] >> _HALF)]
+        mine = mine[~scan.repeated(mine, all_keys[mine])]
+        changes = avro.decode(ChangeBatch(self.schema, len(mine), scan.pick(mine)))
+        changed_keys = all_keys[mine]
+        _, found = self.state.find(self.chain, np.unique(np.concatenate([changed_keys, wide << _HALF])))
+        near = self._by_partition(self._decoded(found))
+        cuts = np.append(np.searchsorted(changed_keys >> _HALF, wide), len(mine)).tolist()
+        folds: list[ExactFold] = []
+        told: list[Told] = []
+        for number, partition in enumerate(wide.tolist()):
+            span = range(cuts[number], cuts[number + 1])
+            fold = self._loaded(partition, near.get(partition, {}), [changes[index] for index in span])
+            for index in span:
+                told += fold.apply(changes[index], int(changed_keys[index]), partition << 32)
+            folds.append(fold)
+        self._keep(folds, told)
+
+    @staticmethod
+    def _by_partition(states: dict[int, list[Change]]) -> dict[int, dict[int, list[Change]]]:
+        out: dict[int, dict[int, list[Change]]] = {}
+        for key, several in states.items():
+            out.setdefault(key >> 32, {})[key] = several
+        return out
+
+    def _loaded(self, partition: int, near: dict[int, list[Change]], changes: list[Change]) -> ExactFold:
+        """An exact fold with what the state has of the partition, as far as the changes can touch it.
+
+        `near` are the entries of the changed rows and of the partition itself.
+        """
+        fold = ExactFold(self.schema, self.state.now_s, self.truncation)
+        reach = not self._plain_keys or any(
+            (change.op in (Op.DELETE_PARTITION, Op.DELETE_RANGE) and not self._simple)
+            or not self._statics.isdisjoint(change.cells)
+            for change in changes
+        )
+        shared = any(not self._statics.isdisjoint(state.cells) for state in near.get(partition << 32, []))
+        if reach or shared:
+            near = self._decoded(self.state.find_range(self.chain, *partition_range(partition)))
+        for key, several in near.items():
+            fold.load(key, several)
+        return fold
+
+    def _decoded(self, entries: Entries) -> dict[int, list[Change]]:
+        data, _ = joined_bytes(entries.rows)
+        counts = entries.lows.astype(np.int64)
+        changes = avro.decode(ChangeBatch(self.schema, int(counts.sum()), data))
+        out: dict[int, list[Change]] = {}
+        at = 0
+        for key, count in zip(entries.keys.tolist(), counts.tolist(), strict=True):
+            out[key] = changes[at : at + count]
+            at += count
+        return out
+
+    def _keep(self, folds: Iterable[ExactFold], told: list[Told]) -> None:
+        self._told = self._told or bool(told)
+        self.collector.add_told(told)
+        self._put([kept for fold in folds for kept in fold.kept()])
+
+    def _put(self, kept: list[Kept]) -> None:
+        if not kept:
+            return
+        encoded = avro.encode(self.schema, [state for one in kept for state in one.states])
+        starts = np.frombuffer(avro.row_offsets(self.schema, encoded.rows, encoded.count), np.int64)
+        counts = np.array([len(one.states) for one in kept], np.int64)
+        bounds = np.concatenate(([0], np.cumsum(counts)))
+        self.state.put(
+            Entries.of_rows(
+                self.schema,
+                np.array([one.key for one in kept], np.uint64),
+                counts,
+                np.array([one.due_s for one in kept], np.int64),
+                np.array([one.dead_s for one in kept], np.int64),
+                binary_array(starts[bounds], bytes(encoded.rows)),
+            )
+        )
+
+    # Deletions of the whole table.
+
+    def _truncation(self) -> Deletion | None:
+        _, found = self.state.find(self.chain, np.array([TABLE_KEY], np.uint64))
+        states = self._decoded(found).get(TABLE_KEY, [])
+        return states[0].deletion if states else None
+
+    def _truncate(self, scan: Scan) -> None:
+        rows = np.flatnonzero(scan.ops == _TRUNCATE)
+        if not len(rows):
+            return
+        for change in avro.decode(ChangeBatch(self.schema, len(rows), scan.pick(rows))):
+            deletion = change.deletion or Deletion(change.time or 0)
+            grown = greater(self.truncation, deletion)
+            if grown == self.truncation:
+                continue
+            self._sweep(change)
+            self.truncation = grown
+            self._put([Kept(TABLE_KEY, [Change(Op.TRUNCATE, time=deletion.time, deletion=deletion)], 0, 0)])
+            version = deletion.time
+            self._told = True
+            self.collector.add_told([Told(change, None, None, version)])
+
+    def _sweep(self, change: Change) -> None:
+        """Apply the deletion of the table to all that the state has of it, some partitions at a time."""
+        parts = max(1, self.state.count(self.schema.table) // _SWEEP_ENTRIES)
+        edges = [(1 << 32) * part // parts for part in range(parts + 1)]
+        for low, high in pairwise(edges):
+            first, last = partition_range(low)[0], partition_range(high - 1)[1]
+            entries = self.state.find_range(self.chain, max(first, np.uint64(1)), last)
+            if not len(entries):
+                continue
+            fold = ExactFold(self.schema, self.state.now_s, self.truncation)
+            for key, several in self._decoded(entries).items():
+                fold.load(key, several)
+            self._keep([fold], list(fold.truncate(change)))
+
+    # What time takes away.
+
+    def _expire(self) -> None:
+        now_s, since_s = self.state.now_s, self.state.expired_to
+        due = self.state.due(self.schema.table, now_s)
+        if not len(due):
+            return
+        _, entries = self.state.find(self.chain, due)
+        entries = entries.take(np.flatnonzero((entries.due > since_s) & (entries.due <= now_s)))
+        if not len(entries):
+            return
+        if self.complex or self._statics or not (entries.lows == 1).all():
+            self._expire_exactly(entries, since_s)
+            return
+        data, starts = joined_bytes(entries.rows)
+        table = np.zeros((len(entries), 6), np.int64)
+        joiner = self._joiner()
+        first = np.ascontiguousarray(starts[:-1])
+        joiner.expire(RowReader(data), view(first), since_s, now_s, view(table))
+        table = table[: joiner.records]
+        if not len(table):
+            return
+        states = joiner.out.take()
+        numbers = np.arange(len(table))
+        extra = data if self.before else b""
+        befores = table[:, 0] + len(table) if self.before else np.full(len(table), -1, np.int64)
+        count = len(table) + (len(entries) if self.before else 0)
+        self.collector.add(joiner.news.take(), states + extra, count, numbers, befores, table[:, 1])
+        kept = binary_array(np.concatenate(([0], table[:, 2])), states)
+        dead = np.where(table[:, 5] > 0, 0, now_s)
+        ones = np.ones(len(table), np.uint64)
+        self.state.put(Entries.of_rows(self.schema, entries.keys[table[:, 0]], ones, table[:, 4], dead, kept))
+
+    def _expire_exactly(self, entries: Entries, since_s: int) -> None:
+        near = self._by_partition(self._decoded(entries))
+        folds: list[ExactFold] = []
+        told: list[Told] = []
+        for partition, states in near.items():
+            fold = ExactFold(self.schema, self.state.now_s, self.truncation)
+            if self._statics:
+                states = self._decoded(self.state.find_range(self.chain, *partition_range(partition)))
+            for key, several in states.items():
+                fold.load(key, several)
+            told += fold.expire(since_s)
+            folds.append(fold)
+        self._keep(folds, told)

@@ -1,0 +1,82 @@
+"""Splitting blocks by bucket, and what the content hash leaves out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from penstock.errors import CorruptLog
+from penstock.formats import avro
+from penstock.log import block
+from penstock.model.batch import ChangeBatch
+from penstock.model.change import Change, Deletion, Marker, Op, Origin, Set
+from penstock.pipeline.fold import keys
+from penstock.settings import Codec
+from tests.property.test_merge import SCHEMA
+
+
+def change(number: int, time: int = 1) -> Change:
+    key = {"p": number, "a": 1, "b": 2}
+    return Change(Op.INSERT, key, {"v": Set(number)}, time=time, marker=Marker())
+
+
+def test_each_change_goes_to_the_bucket_of_its_partition_in_order() -> None:
+    changes = [change(number % 7, number) for number in range(100)]
+    found: dict[int, set[int]] = {}
+    total = 0
+    for bucket, count, rows in keys.split(avro.encode(SCHEMA, changes), 4):
+        mine = avro.decode(ChangeBatch(SCHEMA, count, rows))
+        assert [one.time for one in mine] == sorted(one.time or 0 for one in mine)
+        found[bucket] = {one.key["p"] for one in mine}
+        total += count
+    assert total == 100
+    assert sum(map(len, found.values())) == 7
+
+
+def test_the_deletion_of_a_table_goes_to_every_bucket() -> None:
+    truncation = Change(Op.TRUNCATE, time=5, deletion=Deletion(5))
+    found = keys.split(avro.encode(SCHEMA, [change(1), truncation, change(1, 9)]), 3)
+    assert [bucket for bucket, _, _ in found] == [0, 1, 2]
+    assert sorted(count for _, count, _ in found) == [1, 1, 3]
+
+
+def test_a_blocks_seal_and_skipped_changes_are_left_out() -> None:
+    changes = [change(number) for number in range(10)]
+    batch = avro.encode(SCHEMA, changes)
+    parts = block.build([batch.rows], 10, 1, Codec.NULL, b"\0" * block.SYNC_BYTES).parts
+    sealed = bytes(parts[1]) + bytes(parts[2])[: -block.SYNC_BYTES]
+    read = ChangeBatch(SCHEMA, 10, sealed, skip=4)
+    ((bucket, count, rows),) = keys.split(read, 1)
+    assert (bucket, count) == (0, 6)
+    assert avro.decode(ChangeBatch(SCHEMA, 6, rows)) == changes[4:]
+
+
+def test_the_content_is_the_same_whoever_captured_it_and_when() -> None:
+    one = change(1)
+    copy = replace(one, capture_time=77, origin=Origin("n2", "dc", "file", 5))
+    other = replace(one, commit_time=1)
+    hashes = keys.scan(avro.encode(SCHEMA, [one, copy, other])).hashes[:, keys.CONTENT_HIGH :]
+    assert np.array_equal(hashes[0], hashes[1])
+    assert not np.array_equal(hashes[0], hashes[2])
+
+
+def test_a_column_in_another_place_does_not_alter_the_content() -> None:
+    turned = replace(SCHEMA, columns=(*SCHEMA.columns[:3], *reversed(SCHEMA.columns[3:])))
+    one = replace(change(1), cells={"v": Set(1), "f": Set(2.0)})
+    here = keys.scan(avro.encode(SCHEMA, [one])).hashes
+    there = keys.scan(avro.encode(turned, [one])).hashes
+    assert np.array_equal(here, there)
+
+
+def test_keys_are_the_bytes_of_the_key_columns() -> None:
+    batch = avro.encode(SCHEMA, [change(1), change(2), change(1, 5)])
+    first, second, third = keys.key_bytes(batch).to_pylist()
+    assert first == third != second
+
+
+def test_bytes_that_are_left_over_are_refused() -> None:
+    batch = avro.encode(SCHEMA, [change(1)])
+    with pytest.raises(CorruptLog, match="bytes are left"):
+        keys.split(ChangeBatch(SCHEMA, 1, bytes(batch.rows) + b"\0"), 2)
