@@ -17,11 +17,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
-from bench import maven
 from bench.harness import ROOT, CheckFailed, cpu_s_of, memory_of
-from bench.kafka_broker import Broker, free_port
-from penstock.sandbox import cassandra_jars
+from bench.kafka_broker import Broker
+from penstock.sandbox import cassandra_jars, maven
 from penstock.sandbox.cassandra_server import module_options
+from penstock.sandbox.java_process import free_port
 
 HERE = Path(__file__).resolve().parent / "debezium"
 PLACE = ROOT / ".cache" / "debezium"

@@ -1,55 +1,28 @@
 """The peer: one Apache Kafka broker on loopback, its data on the disk under test, and its own Java client.
 
-The jars come through Maven (bench/kafka/pom.xml) into the repository's cache directory; the client is one Java file,
-compiled against them. The broker runs with the heap and collector options of Kafka's own start script. Topics are
-made with `flush.messages=1`, so that an acknowledgement means synced, as ours does. Both processes are ended by
-their ids when the block is left.
+The broker is the sandbox's; the client is one Java file, compiled against the same jars. The broker runs with the heap
+and collector options of Kafka's own start script. Topics are made with `flush.messages=1`, so that an acknowledgement
+means synced, as ours does. Both processes are ended by their ids when the block is left.
 """
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
-import time
 import uuid
 from pathlib import Path
 from typing import Any, Self
 
-from bench import maven
 from bench.harness import ROOT, CheckFailed, cpu_s_of, say
+from penstock.errors import ServerFailed
+from penstock.sandbox import kafka_broker
 
 HERE = Path(__file__).resolve().parent / "kafka"
-JARS = ROOT / ".cache" / "kafka"
-READY_S = 180
-ANSWER_S = 600
+CACHE = ROOT / ".cache"
 
-_PROPERTIES = """\
-process.roles=broker,controller
-node.id=1
-controller.quorum.voters=1@127.0.0.1:{controller}
-listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
-advertised.listeners=PLAINTEXT://127.0.0.1:{port}
-inter.broker.listener.name=PLAINTEXT
-controller.listener.names=CONTROLLER
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
-log.dirs={data}
-num.partitions=1
-offsets.topic.num.partitions=1
-offsets.topic.replication.factor=1
-transaction.state.log.num.partitions=1
-transaction.state.log.replication.factor=1
-transaction.state.log.min.isr=1
-share.coordinator.state.topic.num.partitions=1
-share.coordinator.state.topic.replication.factor=1
-share.coordinator.state.topic.min.isr=1
-group.initial.rebalance.delay.ms=0
-auto.create.topics.enable=false
-"""
 # As in Kafka's own kafka-run-class.sh and kafka-server-start.sh.
 _BROKER_OPTIONS = ["-Xms1g", "-Xmx1g", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"]
 _BROKER_OPTIONS += ["-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent"]
@@ -57,9 +30,8 @@ _BROKER_OPTIONS += ["-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInv
 
 def prepare() -> str:
     """Fetch the jars and compile the client, once; gives the class path."""
-    classes = JARS / "classes"
-    pom, source = HERE / "pom.xml", HERE / "KafkaPeer.java"
-    jars = maven.fetch(pom, JARS, "Kafka's jars")
+    jars = kafka_broker.prepare(CACHE, say)
+    classes, source = jars.parent / "classes", HERE / "KafkaPeer.java"
     main = classes / "KafkaPeer.class"
     if not main.exists() or main.stat().st_mtime < source.stat().st_mtime:
         classes.mkdir(parents=True, exist_ok=True)
@@ -73,7 +45,7 @@ class Broker:
     def __init__(self, directory: Path) -> None:
         self._path = prepare()
         self._data = directory / f"kafka-{uuid.uuid4().hex[:8]}"
-        self._broker: subprocess.Popen[bytes] | None = None
+        self._broker = kafka_broker.KafkaBroker(self._data, cache=CACHE, options=_BROKER_OPTIONS)
         self._client: subprocess.Popen[str] | None = None
         self._appended: dict[str, int] = {}
         self.address = ""
@@ -126,7 +98,7 @@ class Broker:
 
     def cpu_s(self) -> float:
         """CPU-seconds of broker and client so far."""
-        assert self._broker is not None
+        assert self._broker.pid is not None
         assert self._client is not None
         return cpu_s_of(self._broker.pid) + cpu_s_of(self._client.pid)
 
@@ -150,29 +122,12 @@ class Broker:
         return answer
 
     def _start(self) -> None:
-        self._data.mkdir(parents=True)
-        port, controller = free_port(), free_port()
-        self.address = f"127.0.0.1:{port}"
-        settings = self._data / "server.properties"
-        settings.write_text(_PROPERTIES.format(port=port, controller=controller, data=self._data / "data"))
-        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        storage = ["java", "-XX:TieredStopAtLevel=1", "-cp", self._path, "kafka.tools.StorageTool"]
-        subprocess.run(
-            [*storage, "format", "-t", cluster, "-c", str(settings)],
-            check=True,
-            stdout=subprocess.DEVNULL,
-            timeout=READY_S,
-        )
         say("starting the Kafka broker …")
-        with (self._data / "broker.log").open("wb") as output:
-            self._broker = subprocess.Popen(
-                ["java", *_BROKER_OPTIONS, "-cp", self._path, "kafka.Kafka", str(settings)],
-                stdout=output,
-                stderr=output,
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,
-            )
-        self._wait(port)
+        try:
+            self._broker.start()
+        except ServerFailed as error:
+            raise CheckFailed(str(error)) from error
+        self.address = self._broker.address
         self._client = subprocess.Popen(
             ["java", "-Xms512m", "-Xmx512m", "-cp", self._path, "KafkaPeer", self.address],
             stdin=subprocess.PIPE,
@@ -183,38 +138,15 @@ class Broker:
         )
         self._answer()
 
-    def _wait(self, port: int) -> None:
-        assert self._broker is not None
-        deadline = time.monotonic() + READY_S
-        while time.monotonic() < deadline:
-            if self._broker.poll() is not None:
-                log = (self._data / "broker.log").read_text(errors="replace")[-2000:]
-                raise CheckFailed(f"the Kafka broker ended with {self._broker.returncode}: {log}")
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", port)) == 0:
-                    return
-            time.sleep(0.1)
-        raise CheckFailed(f"the Kafka broker did not answer within {READY_S} s")
-
     def _stop(self) -> None:
-        for process in (self._client, self._broker):
-            if process is None or process.poll() is not None:
-                continue
-            os.kill(process.pid, signal.SIGTERM)
-            try:
-                process.wait(timeout=20)
-            except subprocess.TimeoutExpired:
-                os.kill(process.pid, signal.SIGKILL)
-                process.wait()
-        if self._client is not None:
-            for pipe in (self._client.stdin, self._client.stdout):
+        client = self._client
+        if client is not None:
+            if client.poll() is None:
+                os.kill(client.pid, signal.SIGTERM)
+                client.wait(timeout=20)
+            for pipe in (client.stdin, client.stdout):
                 if pipe is not None:
                     pipe.close()
-        self._broker = self._client = None
+        self._broker.stop()
+        self._client = None
         shutil.rmtree(self._data, ignore_errors=True)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -1,4 +1,4 @@
-"""Which tests belong together: those that use the same Cassandra node, or Cassandra's own commit-log code as a peer.
+"""Which tests belong together: those that use the same Cassandra node or other server, or the same peer.
 
 Every other test is a group of its own.
 
@@ -11,6 +11,8 @@ from __future__ import annotations
 import re
 
 _ON_CASSANDRA = re.compile(r"tests/integration/cassandra/(\w+)\.py::\w+(?:\[(.*)\])?", re.DOTALL)
+_WITH_A_SERVER = re.compile(r"tests/integration/pipeline/(test_kafka|test_search|test_delta_spark)\.py::.*", re.DOTALL)
+_ON_SPARK = re.compile(r"tests/integration/pipeline/test_(?:pipeline|source|dead_letters)\w*\.py::.*", re.DOTALL)
 _WITH_A_PEER = re.compile(r"tests/integration/(test_commit_log_(?:writer_)?referee)\.py::.*", re.DOTALL)
 
 
@@ -18,6 +20,10 @@ def group_of(name: str) -> str:
     """The group of the test with this name: its kind of node, else its module, where it runs on Cassandra at all."""
     if match := _WITH_A_PEER.fullmatch(name):
         return f"peers of {match.group(1)}"
+    if _ON_SPARK.fullmatch(name):
+        return "spark"
+    if match := _WITH_A_SERVER.fullmatch(name):
+        return f"server of {match.group(1)}"
     match = _ON_CASSANDRA.fullmatch(name)
     if match is None:
         return name

@@ -119,11 +119,13 @@ def test_demo_without_a_terminal_ends_by_itself() -> None:
     done = subprocess.run([*PENSTOCK, "demo"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "acknowledged writes are in the logs" in done.stdout
+    assert "Compared: every table is what the cluster itself holds." in done.stdout
     assert "\x1b" not in done.stdout
 
 
 def test_demo_with_rows_runs_to_its_end_and_proves_its_writes() -> None:
-    done = subprocess.run([*PENSTOCK, "demo", "--rows", "600", "--json"], capture_output=True, text=True, check=False)
+    command = [*PENSTOCK, "demo", "--rows", "600", "--no-spark", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     summary = json.loads(done.stdout)
     assert summary["sound"] is True
@@ -140,7 +142,7 @@ def test_demo_with_rows_runs_to_its_end_and_proves_its_writes() -> None:
 
 def test_demo_keeps_its_data_where_it_is_told(tmp_path: Path) -> None:
     home = tmp_path / "demo"
-    command = [*PENSTOCK, "demo", "--rows", "300", "--nodes", "dc1=2", "--dir", str(home)]
+    command = [*PENSTOCK, "demo", "--rows", "300", "--no-spark", "--nodes", "dc1=2", "--dir", str(home)]
     for run in (1, 2):
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
@@ -154,7 +156,7 @@ def test_demo_keeps_its_data_where_it_is_told(tmp_path: Path) -> None:
 
 def test_demo_refuses_a_foreign_directory(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("mine")
-    command = [*PENSTOCK, "demo", "--rows", "1", "--dir", str(tmp_path)]
+    command = [*PENSTOCK, "demo", "--rows", "1", "--no-spark", "--dir", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "not empty and not from an earlier demo" in done.stderr
@@ -165,7 +167,7 @@ def test_demo_on_a_terminal_shows_the_view_and_ends_on_interrupt(tmp_path: Path)
     home = tmp_path / "demo"
     screen, terminal = pty.openpty()
     process = subprocess.Popen(
-        [*PENSTOCK, "demo", "--dir", str(home)],
+        [*PENSTOCK, "demo", "--no-spark", "--dir", str(home)],
         stdout=terminal,
         stderr=terminal,
         env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "100", "LINES": "40"},

@@ -259,6 +259,14 @@ class Cluster:
         state = self.read_state(table, key, consistency=consistency, coordinator=coordinator)
         return visible(state, self.clock.now_us() // 1_000_000)
 
+    def rows(self, table: TableId, now_s: int | None = None) -> list[dict[str, Any]]:
+        """All rows of a table at this second, by what all nodes that are up hold in memory together."""
+        state = TableState(self.tables[table])
+        for node in self.nodes.values():
+            for held in node.state(table).changes() if node.up else ():
+                state.apply(held)
+        return visible(state, self.clock.now_us() // 1_000_000 if now_s is None else now_s)
+
     def read_state(
         self,
         table: TableId,

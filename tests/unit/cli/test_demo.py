@@ -32,14 +32,14 @@ def test_missing_write_is_shown_and_exits_with_one(
 ) -> None:
     lack = Lack(17, TableId("shop", "orders"), ("dc1-1",), ())
     monkeypatch.setattr(demo_run, "check", lambda *_: Verdict(changes_acknowledged=20, lacks=[lack]))
-    assert main(["demo", "--rows", "20", "--nodes", "dc1=1"]) == 1
+    assert main(["demo", "--rows", "20", "--no-spark", "--nodes", "dc1=1"]) == 1
     assert "LOST: 1 acknowledged write not where" in capsys.readouterr().out
 
 
 def test_directory_that_cannot_be_used_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "file"
     file.write_text("")
-    assert main(["demo", "--rows", "1", "--dir", str(file)]) == 1
+    assert main(["demo", "--rows", "1", "--no-spark", "--dir", str(file)]) == 1
     assert "cannot use the directory" in capsys.readouterr().err
 
 
@@ -48,7 +48,8 @@ def test_settings_reach_the_logs_and_unknown_ones_are_refused(
 ) -> None:
     config = tmp_path / "penstock.toml"
     config.write_text('[log]\ncodec = "zstandard"\nfile_bytes_max = 8192\n')
-    command = ["demo", "--rows", "300", "--nodes", "dc1=1", "--dir", str(tmp_path / "demo"), "--config", str(config)]
+    command = ["demo", "--rows", "300", "--no-spark", "--nodes", "dc1=1", "--dir", str(tmp_path / "demo")]
+    command += ["--config", str(config)]
     assert main([*command, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["nodes"][0]["files"] > 3
     assert main(["log", "stat", str(tmp_path / "demo"), "--json"]) == 0

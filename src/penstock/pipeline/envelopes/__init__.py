@@ -1,0 +1,13 @@
+"""Envelopes: records of the pipeline as the keys and values that consumers of Debezium's events know.
+
+`layout` says which fields an envelope has and where in the Arrow columns each comes from, `connect` what they look like
+to Kafka Connect, and the kernels write them as JSON, Avro, Protobuf or text, a whole batch at a time.
+"""
+
+from __future__ import annotations
+
+from penstock.system import kernels
+
+_KERNELS = ("_output", "_tree", "_json_text", "_java_text", "_avro_binary", "_protobuf")
+
+native: bool = kernels.choose(__name__, __file__, _KERNELS)

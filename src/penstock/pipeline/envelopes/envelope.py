@@ -1,0 +1,257 @@
+"""Envelope: one table's records as the keys and values of Kafka records, in the serialisations that were chosen.
+
+An envelope is made once per schema version and used for every batch. It reads the arrays of a batch, works out what a
+record does not say itself (its operation for consumers, its time), and lets the kernels write. Records that a type of
+the consumer's cannot hold are named with the reason. Among whole rows the deletion of a range has no event, because
+each row's own deletion has one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.formats import avro
+from penstock.formats.arrow import to_arrow
+from penstock.formats.json import value_json
+from penstock.model.batch import ChangeBatch
+from penstock.model.change import Bound, Op
+from penstock.model.schema import Column, TableSchema
+from penstock.model.types import Type
+from penstock.pipeline.envelopes.compilation import Rendered, Rendering
+from penstock.pipeline.envelopes.connect import Schema
+from penstock.pipeline.envelopes.events import EventChoice, EventLayout
+from penstock.pipeline.envelopes.layout import Arrays, Node
+from penstock.pipeline.envelopes.protobuf_schema import FieldNumbers
+from penstock.pipeline.envelopes.values import MARSHAL
+from penstock.pipeline.records import Records, pick
+from penstock.settings.kafka import Serialisation
+
+_INSERT, _UPDATE, _DELETE, _DELETE_PARTITION, _DELETE_RANGE, _TRUNCATE, _SNAPSHOT = range(len(Op))
+_POSITION_MAX = (1 << 31) - 1
+# About so much is written before it is handed on; of the first events nobody knows yet how large they are.
+_EVENTS_BYTES = 8 << 20
+_FIRST_EVENTS = 256
+_MARSHAL = "org.apache.cassandra.db.marshal."
+_RANGE = pa.struct(
+    [
+        pa.field("method", pa.string()),
+        pa.field("values", pa.list_(pa.struct([pa.field(name, pa.string()) for name in ("name", "value", "type")]))),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """How one side of a record is written: the serialisation, what stands in front, and the numbers of its fields."""
+
+    serialisation: Serialisation
+    header: bytes = b""
+    numbers: FieldNumbers | None = None
+
+
+@dataclass(slots=True)
+class Events:
+    """The events of some records, from the number `first` on. A refused record has no bytes."""
+
+    first: int
+    keys: Rendered
+    values: Rendered
+    # Where a change comes from: node, file, position and ordinal, joined by colons.
+    identities: pa.StringArray
+    # Per record: whether it is the deletion of a row or partition; whether there is no event for it.
+    deletes: Any
+    skipped: Any
+    # Per record: whether it has no key, as the truncation of a table.
+    keyless: Any
+    # By the number of the record among these.
+    refused: dict[int, str]
+
+
+class Layouts:
+    """The shapes of one table's keys and values, before a serialisation is known."""
+
+    def __init__(self, schema: TableSchema, choice: EventChoice, *, rows: bool, before: bool) -> None:
+        layout = EventLayout(schema, choice)
+        self.key: Node = layout.key()
+        self.value: Node = layout.row_value(before=before) if rows else layout.change_value()
+
+    @property
+    def schemas(self) -> tuple[Schema, Schema]:
+        return self.key.schema, self.value.schema
+
+
+class Envelope:
+    """Writes the events of one version of a table's schema."""
+
+    def __init__(
+        self,
+        schema: TableSchema,
+        choice: EventChoice,
+        key: Wire,
+        value: Wire,
+        *,
+        rows: bool = False,
+        before: bool = False,
+        partial_keys: bool = True,
+    ) -> None:
+        layouts = Layouts(schema, choice, rows=rows, before=before)
+        self._schema = schema
+        self._rows = rows
+        self._before = before
+        self._partial_keys = partial_keys
+        self._key = Rendering(layouts.key, key.serialisation, key.header, key.numbers)
+        self._value = Rendering(layouts.value, value.serialisation, value.header, value.numbers)
+
+    def render(self, records: Records, now_us: int) -> Iterator[Events]:
+        """The events of a batch, some at a time; the same batch at the same time gives the same bytes."""
+        batch = to_arrow(records.changes)
+        count = batch.num_rows
+        ops = batch.column("op").indices.to_numpy(zero_copy_only=False)
+        deletion = _deletion(batch.column("deletion"))
+        origin = batch.column("origin")
+        tops: dict[str, pa.Array] = {
+            "op": pa.array(ops, pa.int8()),
+            "deletion": deletion,
+            "now": pa.array([now_us], pa.int64()),
+            "when": _when(batch, ops, deletion, now_us),
+            "file": _file(origin, ops),
+            "pos": _position(origin, ops),
+        }
+        skipped = np.zeros(count, bool)
+        if self._rows:
+            assert records.after is not None
+            row_ops = self._row_ops(records, ops)
+            tops |= {"after": records.after, "row_op": pa.array(row_ops, pa.int8())}
+            if self._before:
+                tops["before"] = records.before if records.before is not None else _none(records.after)
+            skipped = (row_ops == _DELETE_RANGE) | ((row_ops == _DELETE_PARTITION) & (not self._partial_keys))
+            deletes = (row_ops == _DELETE) | (row_ops == _DELETE_PARTITION)
+        else:
+            tops |= self._range_bounds(records.changes, batch.column("range"), count)
+            if "cells" in batch.schema.names:
+                tops["cells"] = batch.column("cells")
+            deletes = (ops == _DELETE) | (ops == _DELETE_PARTITION)
+        if self._schema.key:
+            tops["key"] = batch.column("key")
+        keyless = (ops == _TRUNCATE) | (not self._schema.key)
+        identities = _identities(origin)
+        arrays = Arrays(tops)
+        inputs = self._key.bind(arrays), self._value.bind(arrays)
+        least = _least_bytes(records)
+        first = 0
+        while first < count:
+            some = min(self._some(least), count - first)
+            keys, values = self._key.render(inputs[0], first, some), self._value.render(inputs[1], first, some)
+            part = slice(first, first + some)
+            refused = dict(keys.refused) | dict(values.refused)
+            places = identities.slice(first, some)
+            yield Events(first, keys, values, places, deletes[part], skipped[part], keyless[part], refused)
+            first += some
+
+    def _some(self, least: int) -> int:
+        """So many records that their events do not take much memory, as far as this can be told before."""
+        size = self._value.record_bytes
+        return max(1, _EVENTS_BYTES // max(size, least)) if size else _FIRST_EVENTS
+
+    def _row_ops(self, records: Records, ops: Any) -> Any:
+        """What happened to the row as a consumer of whole rows sees it."""
+        assert records.after is not None
+        gone = records.after.is_null().to_numpy(zero_copy_only=False)
+        single = (ops != _DELETE_PARTITION) & (ops != _DELETE_RANGE) & (ops != _TRUNCATE)
+        made = ops.copy()
+        made[single & gone] = _DELETE
+        alive = single & ~gone & (ops != _SNAPSHOT)
+        made[alive & (ops == _DELETE)] = _UPDATE
+        if self._before and records.before is not None:
+            new = records.before.is_null().to_numpy(zero_copy_only=False)
+            made[alive & new] = _INSERT
+            made[alive & ~new] = _UPDATE
+        return made
+
+    def _range_bounds(self, changes: ChangeBatch, found: pa.StructArray, count: int) -> dict[str, pa.Array]:
+        """Both ends of range tombstones. They are rare, so objects are made of them."""
+        rows = np.flatnonzero(found.is_valid().to_numpy(zero_copy_only=False))
+        if not len(rows):
+            return dict.fromkeys(("_range_start", "_range_end"), pa.nulls(count, _RANGE))
+        starts: list[Any] = [None] * count
+        ends: list[Any] = [None] * count
+        for row, change in zip(rows.tolist(), avro.decode(pick(changes, pa.array(rows, pa.int64()))), strict=True):
+            if change.range is not None:
+                starts[row] = self._bound(change.range.start, "START")
+                ends[row] = self._bound(change.range.end, "END")
+        return {"_range_start": pa.array(starts, _RANGE), "_range_end": pa.array(ends, _RANGE)}
+
+    def _bound(self, bound: Bound | None, end: str) -> dict[str, Any] | None:
+        if bound is None:
+            return None
+        pairs = zip(self._schema.clustering, bound.values, strict=False)
+        values = [
+            {"name": column.name, "value": _text(column.type, value), "type": _marshal(column)}
+            for column, value in pairs
+        ]
+        return {"method": f"{'INCL' if bound.inclusive else 'EXCL'}_{end}_BOUND", "values": values}
+
+
+def _least_bytes(records: Records) -> int:
+    """What an event of these records will hardly be smaller than, on the average."""
+    held: int = len(records.changes.rows)
+    held += sum(rows.nbytes for rows in (records.after, records.before) if rows is not None)
+    return held // max(len(records), 1)
+
+
+def _text(type_: Type, value: Any) -> str:
+    made = value_json(type_, value)
+    return made if isinstance(made, str) else str(made)
+
+
+def _marshal(column: Column) -> str:
+    name = f"{_MARSHAL}{MARSHAL.get(column.type.kind, 'Bytes')}Type"
+    return f"{_MARSHAL}ReversedType({name})" if column.descending else name
+
+
+def _none(like: pa.StructArray) -> pa.StructArray:
+    return pa.nulls(len(like), like.type)
+
+
+def _deletion(found: pa.StructArray) -> pa.Int64Array:
+    """The times of deletions, null where there is none: the field itself is never null."""
+    valid = found.is_valid().to_numpy(zero_copy_only=False)
+    if not valid.any():
+        return pa.nulls(len(found), pa.int64())
+    return pa.array(found.field("time").to_numpy(zero_copy_only=False), pa.int64(), mask=~valid)
+
+
+def _when(batch: pa.RecordBatch, ops: Any, deletion: pa.Int64Array, now_us: int) -> pa.Int64Array:
+    """The time of `source`: a deletion's own, the reading of a snapshot's row, else the write's."""
+    time, commit, capture = (batch.column(name) for name in ("time", "commit_time", "capture_time"))
+    deleted = (ops >= _DELETE) & (ops <= _TRUNCATE)
+    first = time
+    if deleted.any():
+        first = pc.if_else(pa.array(deleted), pc.coalesce(deletion, time), first)
+    snapshot = ops == _SNAPSHOT
+    if snapshot.any():
+        first = pc.if_else(pa.array(snapshot), pc.coalesce(capture, time), first)
+    return pc.coalesce(first, commit, capture, pa.scalar(now_us, pa.int64()))
+
+
+def _file(origin: pa.StructArray, ops: Any) -> pa.StringArray:
+    found = pc.fill_null(origin.field("file"), "")
+    snapshot = ops == _SNAPSHOT
+    return pc.if_else(pa.array(snapshot), "", found) if snapshot.any() else found
+
+
+def _position(origin: pa.StructArray, ops: Any) -> pa.Int64Array:
+    """Debezium's 32 bits; a position of another kind, and that of a snapshot's row, is -1."""
+    found = pc.fill_null(origin.field("position"), -1).to_numpy(zero_copy_only=False)
+    return pa.array(np.where((found > _POSITION_MAX) | (ops == _SNAPSHOT), -1, found), pa.int64())
+
+
+def _identities(origin: pa.StructArray) -> pa.StringArray:
+    parts = [origin.field(name).cast(pa.string()) for name in ("node", "file", "position", "ordinal")]
+    return pc.binary_join_element_wise(*parts, ":", null_handling="replace", null_replacement="")

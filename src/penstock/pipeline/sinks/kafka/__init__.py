@@ -1,0 +1,1 @@
+"""The Kafka sink: topics, a schema registry, and producers with and without transactions."""

@@ -1,0 +1,157 @@
+"""Connection: a producer that a process keeps from task to task, and how it waits for brokers that are away.
+
+What waits for the broker is bounded: when the queue is full, sending waits, for as long as it takes. librdkafka tries
+again at least once a second meanwhile, and keeps the order. An outage is logged when it begins and when it ends. Only
+failures are reported back, so a record that was sent costs Python nothing more.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import structlog
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from penstock.errors import DeliveryFailed, PenstockError, TargetRefused
+from penstock.pipeline.sinks.kafka.clients import refused_property, silent
+from penstock.pipeline.sinks.kafka.parcels import HEADER, Parcel
+
+log = structlog.get_logger()
+_WAIT_S = 1.0
+# Between two looks at what came back.
+_POLL_RECORDS = 5000
+_KEPT_MAX = 64
+_AWAY = (KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._RESOLVE, KafkaError._MSG_TIMED_OUT)
+_SIZE = (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE)
+
+
+class Connection:
+    """One producer. Used by one thread at a time."""
+
+    def __init__(self, properties: dict[str, str], name: str = "") -> None:
+        self._name = name
+        self._away = False
+        # What the broker said of records that it did not take.
+        self.failures: list[KafkaError] = []
+        hooks: dict[str, Any] = {"on_delivery": self._delivered, "error_cb": self._error}
+        hooks["delivery.report.only.error"] = True
+        try:
+            self.producer = Producer({**properties, **hooks}, logger=silent())
+        except KafkaException as error:
+            raise refused_property(error) from error
+
+    def send(self, parcel: Parcel, *, headers: bool) -> int:
+        """Hand all records of a parcel to the producer; gives their bytes. Stops early when something has failed."""
+        keys, values, identities = (_slices(column) for column in parcel.records.columns)
+        produce, topic = self.producer.produce, parcel.topic
+        for number, key in enumerate(keys):
+            named = [(HEADER, identities[number])] if headers else None
+            while True:
+                try:
+                    produce(topic, values[number], key, headers=named)
+                    break
+                except BufferError:
+                    self.wait()
+                except KafkaException as error:
+                    if error.args[0].code() != KafkaError._STATE:
+                        raise self.trouble(error.args[0], topic) from error
+                    # Something has failed already, and only the report of it is still on its way.
+                    self.failures.append(error.args[0])
+                    break
+            if number % _POLL_RECORDS == 0:
+                self.producer.poll(0)
+            if self.failures:
+                break
+        return sum(buffer.size for column in parcel.records.columns[:2] for buffer in column.buffers()[2:] if buffer)
+
+    def wait(self) -> None:
+        """Let the producer work for a while."""
+        before = len(self.producer)
+        self.producer.poll(_WAIT_S)
+        if self._away and len(self.producer) < before:
+            self._is_back()
+
+    def flush(self) -> None:
+        """Return when the brokers have everything; raises when they refuse something."""
+        while len(self.producer) and not self.failures:
+            self.producer.flush(_WAIT_S)
+        if self.failures:
+            raise self.trouble(self.failures[0])
+        if self._away:
+            self._is_back()
+
+    def trouble(self, error: KafkaError, topic: str | None = None) -> PenstockError:
+        """What a failure means for the batch."""
+        if error.code() in _SIZE:
+            return TargetRefused("a topic takes less than when the pipeline started; start it again", topic=topic)
+        if error.retriable() or error.fatal() or error.code() in _AWAY or error.name().startswith("_"):
+            return DeliveryFailed(f"Kafka did not take all records: {error.name()}", topic=topic)
+        return TargetRefused(f"Kafka refuses records: {error.name()}", topic=topic)
+
+    def close(self) -> None:
+        """Give up what still waits."""
+        self.producer.purge()
+        self.producer.flush(_WAIT_S)
+
+    def _delivered(self, error: KafkaError | None, _: object) -> None:
+        if error is not None:
+            self.failures.append(error)
+
+    def _error(self, error: KafkaError) -> None:
+        if error.code() == KafkaError._ALL_BROKERS_DOWN and not self._away:
+            self._away = True
+            log.warning("brokers away", producer=self._name, reason=error.name(), waiting=len(self.producer))
+        elif error.fatal():
+            self.failures.append(error)
+
+    def _is_back(self) -> None:
+        self._away = False
+        log.info("brokers back", producer=self._name)
+
+
+class Kept:
+    """What a process keeps from task to task, by what it was made of; the longest unused goes first."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[object, Any] = OrderedDict()
+
+    def get(self, key: object, make: Callable[[], Any]) -> Any:
+        if key in self._kept:
+            self._kept.move_to_end(key)
+            return self._kept[key]
+        while len(self._kept) >= _KEPT_MAX:
+            self._kept.popitem(last=False)[1].close()
+        made = self._kept[key] = make()
+        return made
+
+    def clear(self, *, close: bool = True) -> list[Any]:
+        """Forget everything, as a new process would; gives what was kept."""
+        gone = list(self._kept.values())
+        self._kept.clear()
+        for kept in gone if close else ():
+            kept.close()
+        return gone
+
+    def drop(self, key: object) -> None:
+        """Forget what no longer works."""
+        gone = self._kept.pop(key, None)
+        if gone is not None:
+            gone.close()
+
+
+# Of this process: Spark's Python workers live through many tasks.
+KEPT = Kept()
+
+
+def _slices(column: Any) -> list[Any]:
+    """The values of a binary array, which librdkafka takes as nothing but bytes; None where it is null."""
+    offsets = memoryview(column.buffers()[1]).cast("i")[column.offset : column.offset + len(column) + 1].tolist()
+    data = b"" if column.buffers()[2] is None else column.buffers()[2].to_pybytes()
+    made: list[Any] = [data[start:stop] for start, stop in pairwise(offsets)]
+    if column.null_count:
+        for number in column.is_null().to_numpy(zero_copy_only=False).nonzero()[0].tolist():
+            made[number] = None
+    return made

@@ -1,0 +1,204 @@
+"""The transactional writer: one transaction per task, which also says that the task's part of the batch is done.
+
+The transaction's id is the pipeline's name and the bucket, so a task that is started twice fences the first attempt.
+Together with the records, an offset is committed for the progress topic, whose value is the number of the batch. A
+batch that comes again after a crash finds it, and sends nothing. What was sent is also kept in a spool until the
+transaction is committed: one that the broker has given up, after an outage longer than its time, is begun again.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from typing import IO, Any
+
+import pyarrow as pa
+import structlog
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from penstock.errors import DeliveryFailed
+from penstock.pipeline.records import Records
+from penstock.pipeline.sinks.kafka.clients import silent
+from penstock.pipeline.sinks.kafka.connection import KEPT, Connection
+from penstock.pipeline.sinks.kafka.packers import Packers
+from penstock.pipeline.sinks.kafka.parcels import PARCEL, Parcel
+from penstock.pipeline.sinks.sink import Delivered, Task, Writer
+from penstock.settings.kafka import KafkaSettings
+
+log = structlog.get_logger()
+_ANSWER_S = 10.0
+_SPOOL_MEMORY_BYTES = 16 << 20
+
+
+class TransactionalWriter(Writer):
+    """Writes the records of one task, all of them or none, and once."""
+
+    def __init__(
+        self, packers: Packers, settings: KafkaSettings, properties: tuple[dict[str, str], dict[str, str]], task: Task
+    ) -> None:
+        self._packers = packers
+        self._settings = settings
+        self._properties = properties
+        self._task = task
+        self._delivered = Delivered()
+        self._session: Session | None = None
+        self._spool = Spool()
+        self._done = False
+        self._broken = False
+
+    def write(self, records: Records) -> None:
+        if not len(records):
+            return
+        session = self._open()
+        for parcel in self._packers.pack(records, self._task):
+            self._delivered.dead += parcel.dead
+            if self._done:
+                continue
+            self._delivered.records += parcel.records.num_rows
+            self._spool.add(parcel)
+            if not self._broken:
+                self._delivered.bytes += session.send(parcel, headers=self._packers.headers)
+                self._broken = session.failed
+
+    def finish(self) -> Delivered:
+        session = self._session
+        if session is not None and not self._done:
+            while self._broken or not session.commit(self._task):
+                self._broken = not self._again(session)
+        self._spool.close()
+        return self._delivered
+
+    def abort(self) -> None:
+        self._spool.close()
+        KEPT.drop(self._key())
+
+    def _again(self, session: Session) -> bool:
+        """Give the transaction up and send everything in a new one; whether that went well."""
+        log.warning("transaction begun again", pipeline=self._task.pipeline, bucket=self._task.bucket)
+        session.rollback()
+        session.begin()
+        for parcel in self._spool.parcels():
+            session.send(parcel, headers=self._packers.headers)
+            if session.failed:
+                return False
+        return True
+
+    def _open(self) -> Session:
+        if self._session is None:
+            self._session = KEPT.get(
+                self._key(), lambda: Session(self._settings.progress_topic, *self._properties, self._task)
+            )
+            self._done = self._session.has_done(self._task)
+            if not self._done:
+                self._session.begin()
+        return self._session
+
+    def _key(self) -> object:
+        return (*sorted(self._properties[0].items()), self._task.pipeline, self._task.bucket)
+
+
+class Session:
+    """A transactional producer of one bucket, and what it has committed last."""
+
+    def __init__(self, progress: str, producer: dict[str, str], client: dict[str, str], task: Task) -> None:
+        name = f"{task.pipeline}-{task.bucket}"
+        self._place = TopicPartition(progress, 0)
+        self._connection = Connection({**producer, "transactional.id": name}, name)
+        reading = {**client, "group.id": f"penstock-{name}", "enable.auto.commit": "false"}
+        self._reader = Consumer({**reading, "reconnect.backoff.max.ms": "1000"}, logger=silent())
+        # The batch whose transaction is known to be committed, with its time.
+        self._last: tuple[int, int] | None = None
+        # This ends what an earlier producer of the same id has left open.
+        self._until_answered(lambda: self._connection.producer.init_transactions(_ANSWER_S))
+
+    @property
+    def failed(self) -> bool:
+        return bool(self._connection.failures)
+
+    def has_done(self, task: Task) -> bool:
+        """Whether this very batch was committed before. Another checkpoint's batch of the same number was not."""
+        if self._last is None:
+            found: list[Any] = []
+            self._until_answered(lambda: found.extend(self._reader.committed([self._place], _ANSWER_S)))
+            offset, text = found[-1].offset, found[-1].metadata or ""
+            self._last = (offset - 1, int(text) if text.isdecimal() else -1)
+        return self._last == (task.batch, task.now_us)
+
+    def begin(self) -> None:
+        self._connection.failures.clear()
+        try:
+            self._connection.producer.begin_transaction()
+        except KafkaException as error:
+            raise self._lost(error) from error
+
+    def send(self, parcel: Parcel, *, headers: bool) -> int:
+        return self._connection.send(parcel, headers=headers)
+
+    def commit(self, task: Task) -> bool:
+        """Commit records and progress together; False when the transaction must be begun again."""
+        offset = TopicPartition(self._place.topic, self._place.partition, task.batch + 1, str(task.now_us))
+        producer = self._connection.producer
+        try:
+            group = self._reader.consumer_group_metadata()
+            self._until_answered(lambda: producer.send_offsets_to_transaction([offset], group, _ANSWER_S))
+            self._until_answered(lambda: producer.commit_transaction(_ANSWER_S))
+        except _GivenUp:
+            return False
+        self._last = (task.batch, task.now_us)
+        return True
+
+    def rollback(self) -> None:
+        self._connection.producer.purge()
+        self._until_answered(lambda: self._connection.producer.abort_transaction(_ANSWER_S))
+        self._connection.producer.poll(0)
+
+    def close(self) -> None:
+        self._connection.close()
+        self._reader.close()
+
+    def _until_answered(self, work: Callable[[], Any]) -> None:
+        """Do it until the brokers have answered; each attempt waits a while for them."""
+        while True:
+            try:
+                work()
+            except KafkaException as error:
+                found = error.args[0]
+                if found.txn_requires_abort():
+                    raise _GivenUp from error
+                if found.fatal() or not (found.retriable() or found.name().startswith("_")):
+                    raise self._lost(error) from error
+                self._connection.wait()
+                continue
+            return
+
+    def _lost(self, error: KafkaException) -> DeliveryFailed:
+        """Most likely another attempt of the same task has taken the transaction over."""
+        return DeliveryFailed(f"a transaction cannot go on: {error.args[0].name()}", topic=self._place.topic)
+
+
+class _GivenUp(Exception):
+    """The brokers have ended the transaction."""
+
+
+class Spool:
+    """The parcels of one task, in memory or, when there are many, in a file that has no name."""
+
+    def __init__(self) -> None:
+        self._file: IO[bytes] = tempfile.SpooledTemporaryFile(max_size=_SPOOL_MEMORY_BYTES)  # noqa: SIM115
+        # Of each parcel where it begins, and its topic.
+        self._heads: list[tuple[int, str]] = []
+
+    def add(self, parcel: Parcel) -> None:
+        self._heads.append((self._file.tell(), parcel.topic))
+        with pa.ipc.new_stream(self._file, PARCEL) as stream:
+            stream.write_batch(parcel.records)
+
+    def parcels(self) -> Iterator[Parcel]:
+        """All of them once more, in order."""
+        for place, topic in self._heads:
+            self._file.seek(place)
+            yield Parcel(topic, pa.ipc.open_stream(self._file).read_next_batch(), [])
+        self._file.seek(0, 2)
+
+    def close(self) -> None:
+        self._file.close()

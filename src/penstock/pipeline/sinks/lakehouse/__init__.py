@@ -1,0 +1,1 @@
+"""Lakehouse tables: current rows and the history of changes, in Delta and in Iceberg."""

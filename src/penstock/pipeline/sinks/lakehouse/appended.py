@@ -1,0 +1,82 @@
+"""Rows that a task only adds: to a history table, or to the spool from which the driver merges them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.pipeline.records import Records
+from penstock.pipeline.sinks.lakehouse.data_files import (
+    by_partition,
+    sorted_by,
+    statistics,
+    stats_text,
+    to_parquet,
+    with_partition,
+)
+from penstock.pipeline.sinks.lakehouse.delta_rows import Layout
+from penstock.pipeline.sinks.lakehouse.delta_schema import from_delta
+from penstock.pipeline.sinks.lakehouse.history import history_rows
+from penstock.pipeline.sinks.lakehouse.rows import Poison
+from penstock.pipeline.sinks.lakehouse.spool import SPOOL, spooled_rows
+from penstock.pipeline.sinks.lakehouse.storage import Storage
+
+
+class AppendedRows:
+    """The writer of one table in one task."""
+
+    def __init__(
+        self, storage: Storage, description: dict[str, Any], batch: int, stem: str, layout: Layout, *, spooled: bool
+    ) -> None:
+        self._storage = storage
+        self._schema = from_delta(description["schema"])
+        self._partition = () if spooled else tuple(description["partition"])
+        self._batch = batch
+        self._stem = f"{SPOOL}/{stem}" if spooled else stem
+        self._layout = layout
+        self._spooled = spooled
+        self._rows: list[pa.Table] = []
+        self._adds: list[dict[str, Any]] = []
+        self._key: list[str] = []
+        self.buffered_bytes = 0
+        if spooled:
+            storage.make_directory(SPOOL)
+
+    def add(self, records: Records) -> Poison:
+        """Take records; those that no table can hold come back."""
+        self._key = [column.name for column in records.schema.key]
+        if self._spooled:
+            rows, poison = spooled_rows(records, self._schema)
+        else:
+            rows, poison = history_rows(records, self._schema, self._batch)
+        self._rows.append(rows)
+        self.buffered_bytes += rows.nbytes
+        return poison
+
+    def flush(self) -> None:
+        """Write what was taken."""
+        taken, self._rows, self.buffered_bytes = self._rows, [], 0
+        if not taken:
+            return
+        everything = with_partition(pa.concat_tables(taken, promote_options="default"), self._schema, self._partition)
+        for values, group in by_partition(everything, self._partition):
+            part = everything if len(group) == everything.num_rows else everything.take(pa.array(group))
+            # The order of records is kept in the spool: of two of one row, the later counts.
+            order = None if self._spooled else sorted_by(part, self._layout.clustering)
+            part = part if order is None else part.take(pa.array(order))
+            for start in range(0, part.num_rows, self._layout.rows_per_file):
+                self._write(part.slice(start, self._layout.rows_per_file).drop_columns(list(self._partition)), values)
+
+    def _write(self, rows: pa.Table, values: dict[str, str | None]) -> None:
+        path = f"{self._stem}-{len(self._adds)}.parquet"
+        content, footer = to_parquet(rows, self._layout.codec)
+        self._storage.write(path, content)
+        stats = {} if self._spooled else {"stats": stats_text(statistics(rows, footer))}
+        add = {"path": path, "partitionValues": values, "size": content.size, "modificationTime": 0, "dataChange": True}
+        self._adds.append({**add, **stats})
+
+    def finish(self) -> dict[str, Any]:
+        """Write the rest and say what is to be committed."""
+        self.flush()
+        return {"adds": self._adds, "key": self._key}

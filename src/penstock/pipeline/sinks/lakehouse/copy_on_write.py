@@ -1,0 +1,51 @@
+"""Delta tables without deletion vectors: delta-rs merges the changed rows on the driver.
+
+Every file in which a row has changed is written anew, so the cost of a batch grows with the table. It is for readers
+that do not know deletion vectors. delta-rs puts the pipeline's transaction identifier into the commit and tries again
+when another program was faster.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from deltalake import CommitProperties, Transaction
+from deltalake import DeltaTable as Merger
+from deltalake.exceptions import CommitFailedError, DeltaError
+
+from penstock.errors import DeliveryFailed
+from penstock.pipeline.sinks.lakehouse.delta_table import DeltaTable, has_batch
+from penstock.pipeline.sinks.lakehouse.spool import GONE, read_spool
+
+
+def commit(table: DeltaTable, app: str, batch: int, reports: list[dict[str, Any]]) -> None:
+    """Merge a batch, unless the table has it, and clear its part of the spool."""
+    paths = [add["path"] for report in reports for add in report["adds"]]
+    table.log.refresh()
+    if paths and not has_batch(table.log.transactions, app, batch, table.name):
+        key = tuple(next(report["key"] for report in reports if report["key"]))
+        rows = read_spool([table.storage.path(path) for path in paths], table.schema, key)
+        try:
+            _merge(table, rows, key, CommitProperties(app_transactions=[Transaction(app, batch)]))
+        except (CommitFailedError, DeltaError) as error:
+            raise DeliveryFailed(f"delta-rs cannot merge a batch: {error}", table=table.name, batch=batch) from error
+        table.log.refresh()
+    for path in paths:
+        table.storage.delete(path)
+
+
+def _merge(table: DeltaTable, rows: Any, key: tuple[str, ...], properties: CommitProperties) -> None:
+    names = {_quoted(name): f"source.{_quoted(name)}" for name in table.schema.names}
+    same = " AND ".join(f"target.{_quoted(name)} = source.{_quoted(name)}" for name in key)
+    (
+        Merger(str(table.storage.directory))
+        .merge(rows, same, source_alias="source", target_alias="target", commit_properties=properties)
+        .when_matched_delete(f"source.{GONE}")
+        .when_matched_update(names)
+        .when_not_matched_insert(names, f"NOT source.{GONE}")
+        .execute()
+    )
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

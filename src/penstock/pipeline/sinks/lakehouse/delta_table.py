@@ -1,0 +1,242 @@
+"""A Delta table as the driver sees it: made, altered, committed to, and checkpointed.
+
+A commit carries the transaction identifier (application, batch) of the pipeline: a batch that the log already has is
+not committed again, so that each change is in the table exactly once, whatever crashed in between.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import structlog
+
+from penstock.errors import CorruptCheckpoint, DeliveryFailed, SchemaRefused
+from penstock.log import sealed
+from penstock.model.schema import TableSchema
+from penstock.pipeline.sinks.lakehouse import delta_log
+from penstock.pipeline.sinks.lakehouse.data_files import read_columns, statistics, stats_text, to_parquet
+from penstock.pipeline.sinks.lakehouse.delta_log import VECTORS, Action, DeltaLog, file_of, remove_action
+from penstock.pipeline.sinks.lakehouse.delta_schema import altered, features, from_delta, to_delta
+from penstock.pipeline.sinks.lakehouse.evolution import evolve
+from penstock.pipeline.sinks.lakehouse.storage import Storage
+from penstock.settings import SchemaPolicy
+
+log = structlog.get_logger()
+
+# Readers must know these; the rest of what we use concerns writers only.
+_READER_FEATURES = {VECTORS, "timestampNtz"}
+_ATTEMPTS_MAX = 100
+_CLEANUP_CHECKPOINTS = 20
+_OURS = "_penstock"
+_DESCRIPTION = f"{_OURS}/table.json"
+_DESCRIPTION_BYTES_MAX = 16 << 20
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class DeltaTable:
+    """One table. `vectors`: whether it has deletion vectors."""
+
+    def __init__(self, storage: Storage, name: str, *, vectors: bool, checkpoint_every: int) -> None:
+        self.storage = storage
+        self.name = name
+        self.log = DeltaLog(storage)
+        self._vectors = vectors
+        self._checkpoint_every = checkpoint_every
+        # Batches that this process has committed to the table.
+        self.batches = 0
+
+    @property
+    def schema(self) -> pa.Schema:
+        return from_delta(self.log.metadata["schemaString"])
+
+    @property
+    def partition(self) -> list[str]:
+        return list(self.log.metadata.get("partitionColumns") or ())
+
+    def open_or_make(self, schema: pa.Schema, partition: Sequence[str], settings: dict[str, str]) -> None:
+        """Read the table's log, or begin one."""
+        while True:
+            self.log.refresh()
+            if self.log.version >= 0:
+                break
+            self._check_partition(schema, partition)
+            self.storage.make_directory(delta_log.DIRECTORY)
+            if self.log.commit(self._first_actions(schema, partition, settings)):
+                log.info("lakehouse table made", table=self.name, directory=str(self.storage.directory))
+                return
+        self.log.check_supported(self.name)
+        if self._vectors and not self.log.has_vectors:
+            raise SchemaRefused(
+                "the table has no deletion vectors: set its property delta.enableDeletionVectors, or deletion_vectors "
+                "of the sink to false",
+                table=self.name,
+            )
+        if partition and list(partition) != self.partition:
+            raise SchemaRefused(
+                f"the table is partitioned by {', '.join(self.partition) or 'nothing'}", table=self.name
+            )
+
+    def _check_partition(self, schema: pa.Schema, partition: Sequence[str]) -> None:
+        for name in partition:
+            type_ = schema.field(name).type if name in schema.names else pa.binary()
+            if pa.types.is_nested(type_) or pa.types.is_binary(type_):
+                raise SchemaRefused("a table cannot be partitioned by this column", table=self.name, column=name)
+
+    def _first_actions(self, schema: pa.Schema, partition: Sequence[str], settings: dict[str, str]) -> list[Action]:
+        text = to_delta(schema)
+        needed = features(text) | ({VECTORS} if self._vectors else set())
+        configuration = {"delta.enableDeletionVectors": "true", **settings} if self._vectors else dict(settings)
+        metadata = {
+            "id": str(uuid.uuid4()),
+            "format": {"provider": "parquet", "options": {}},
+            "schemaString": text,
+            "partitionColumns": list(partition),
+            "configuration": configuration,
+            "createdTime": now_ms(),
+        }
+        return [info_action("CREATE TABLE"), _protocol(needed, {}), {"metaData": metadata}]
+
+    def follow(self, source: TableSchema, policy: SchemaPolicy, fixed: frozenset[str] | None = None) -> None:
+        """Alter the table so that rows of a source schema fit, as far as the policy allows. Never in silence."""
+        key = frozenset(column.name for column in source.key) if fixed is None else fixed
+        for _ in range(_ATTEMPTS_MAX):
+            made = evolve(source, self.schema, policy, key | frozenset(self.partition))
+            for column in made.ignored:
+                log.warning("column left out", table=self.name, column=column, policy=policy.value)
+            if not made.changed:
+                return
+            if self.alter(made.schema, made.widened):
+                log.info("lakehouse table altered", table=self.name, added=made.added, widened=made.widened)
+                return
+            self.log.refresh()
+        raise DeliveryFailed("the table is changed by others all the time", table=self.name)
+
+    def alter(self, schema: pa.Schema, widened: Sequence[str]) -> bool:
+        """Commit another schema; False when someone else was faster."""
+        metadata = {**self.log.metadata, "schemaString": altered(self.log.metadata["schemaString"], schema)}
+        needed = features(metadata["schemaString"])
+        actions: list[Action] = [info_action("CHANGE COLUMN")]
+        if not needed <= set(self.log.protocol.get("writerFeatures") or ()):
+            actions.append(_protocol(needed, self.log.protocol))
+        actions.append({"metaData": metadata})
+        old = self.schema
+        if any(not pa.types.is_nested(old.field(name).type) for name in widened):
+            actions += self._widened(schema)
+        return self.log.commit(actions)
+
+    def _widened(self, schema: pa.Schema) -> Iterator[Action]:
+        """Write all files anew in wider types. Delta has a feature that saves this, but delta-rs cannot read it."""
+        now = now_ms()
+        for number, add in enumerate(list(self.log.adds.values())):
+            values = add.get("partitionValues") or {}
+            names = [field for field in schema if field.name not in values]
+            rows = read_columns(self.storage.path(file_of(add["path"])), pa.schema(names), {})
+            content, footer = to_parquet(rows, "zstd")
+            path = f"part-widened-{uuid.uuid4().hex}-{number}.parquet"
+            self.storage.write(path, content)
+            # Rows keep their places, so a deletion vector stays right.
+            stats = {**statistics(rows, footer), **({"tightBounds": False} if "deletionVector" in add else {})}
+            new = {**add, "path": path, "size": content.size, "modificationTime": now, "stats": stats_text(stats)}
+            yield remove_action(add, now, data_change=False)
+            yield {"add": {**new, "dataChange": False}}
+
+    def describe(self) -> None:
+        """Leave for the tasks what they must know of the table, so that they need not read its log."""
+        content = sealed.seal({"format": 1, "schema": self.log.metadata["schemaString"], "partition": self.partition})
+        self.storage.make_directory(_OURS)
+        name = f"{_DESCRIPTION}.{uuid.uuid4().hex}"
+        self.storage.write(name, content)
+        self.storage.rename(name, _DESCRIPTION)
+
+    def commit(
+        self, app: str, batch: int, make: Callable[[], list[Action]], *, operation: str, token: str = ""
+    ) -> bool:
+        """Commit what `make` gives, called again when someone else was faster; False: the log has the batch."""
+        for _ in range(_ATTEMPTS_MAX):
+            self.log.refresh()
+            if has_batch(self.log.transactions, app, batch, self.name):
+                return False
+            txn: Action = {"txn": {"appId": app, "version": batch, "lastUpdated": now_ms()}}
+            if self.log.commit([info_action(operation, token), txn, *make()]):
+                self._checkpoint()
+                return True
+        raise DeliveryFailed("the table is changed by others all the time", table=self.name, batch=batch)
+
+    def _checkpoint(self) -> None:
+        """Every so many commits, so that readers need not read all of them."""
+        if self.log.version % self._checkpoint_every == 0 and self.log.version:
+            from deltalake import DeltaTable as Reader
+
+            reader = Reader(str(self.storage.directory))
+            reader.create_checkpoint()
+            if self.log.version % (_CLEANUP_CHECKPOINTS * self._checkpoint_every) == 0:
+                # Commits that are older than the table's delta.logRetentionDuration.
+                reader.cleanup_metadata()
+
+
+def read_description(storage: Storage) -> dict[str, Any] | None:
+    """What tasks must know of a table; None when it was not prepared."""
+    try:
+        return sealed.unseal(storage.read(_DESCRIPTION), _DESCRIPTION_BYTES_MAX)
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        file = storage.path(_DESCRIPTION)
+        raise CorruptCheckpoint(f"the table's description is damaged: {error}", file=file) from error
+
+
+def has_batch(transactions: Mapping[str, int], app: str, batch: int, table: object) -> bool:
+    """Whether a table has a batch of a pipeline already.
+
+    Only the last batch can come again. An older one means that the pipeline's checkpoint is not the one that the table
+    was written with; going on would lose every change up to the table's last batch.
+    """
+    last = transactions.get(app, -1)
+    if batch < last:
+        raise CorruptCheckpoint(
+            f"the table has batch {last} of this pipeline already: its checkpoint was deleted, or restored from "
+            "an older copy. Give the pipeline another name; rows that have changed since are written again",
+            table=table,
+            batch=batch,
+        )
+    return batch == last
+
+
+def info_action(operation: str, token: str = "") -> Action:
+    """What a commit says of itself. The token names what belongs to it outside the log."""
+    info: Action = {
+        "timestamp": now_ms(),
+        "operation": operation,
+        "operationParameters": {},
+        "engineInfo": "Penstock",
+        "isBlindAppend": operation == "WRITE",
+    }
+    if token:
+        info["userMetadata"] = token
+    return {"commitInfo": info}
+
+
+def _protocol(needed: set[str], old: Action) -> Action:
+    """The least protocol that allows what is needed, and what was allowed before."""
+    reader = set(old.get("readerFeatures") or ()) | (needed & _READER_FEATURES)
+    writer = set(old.get("writerFeatures") or ()) | needed
+    if not needed and not writer:
+        return {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}
+    if old and int(old["minWriterVersion"]) < 7:
+        # These were implied by the old version and must be named from now on.
+        writer |= {"appendOnly", "invariants"}
+    return {
+        "protocol": {
+            "minReaderVersion": 3,
+            "minWriterVersion": 7,
+            "readerFeatures": sorted(reader),
+            "writerFeatures": sorted(writer),
+        }
+    }

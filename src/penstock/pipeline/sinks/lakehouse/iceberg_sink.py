@@ -1,0 +1,263 @@
+"""Iceberg tables as a target, through pyiceberg: current rows, the history of changes, or both.
+
+Tasks leave their rows in a spool directory; the driver brings them into the tables, one commit per table and batch.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.catalog import Catalog, load_catalog
+
+from penstock.errors import DeliveryFailed, InvalidSetting, StorageError
+from penstock.log.names import encode
+from penstock.model.schema import TableId, TableSchema
+from penstock.pipeline.records import Records
+from penstock.pipeline.sinks.lakehouse.data_files import to_parquet
+from penstock.pipeline.sinks.lakehouse.history import check_no_clash, history_rows, with_change_fields
+from penstock.pipeline.sinks.lakehouse.iceberg_table import IcebergTable
+from penstock.pipeline.sinks.lakehouse.rows import dead_letters
+from penstock.pipeline.sinks.lakehouse.spool import read_spool, spooled_rows
+from penstock.pipeline.sinks.lakehouse.storage import Storage
+from penstock.pipeline.sinks.lakehouse.types import check_names, lake_schema
+from penstock.pipeline.sinks.sink import DeadLetter, Delivered, Sink, Task, Writer
+from penstock.settings import RecordType
+from penstock.settings.sinks import IcebergSettings
+
+CURRENT, HISTORY = "current", "history"
+_SCHEMA_FILE = "schema"
+
+
+class IcebergSink(Sink):
+    """The Iceberg tables of a pipeline."""
+
+    name = "iceberg"
+    record = RecordType.AFTER
+
+    def __init__(self, settings: IcebergSettings) -> None:
+        self.settings = settings
+        self.every = settings.history
+        # Of this process only: neither catalog nor tables travel to tasks.
+        self._catalog: Catalog | None = None
+        self._tables: dict[tuple[str, TableId], IcebergTable] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"settings": self.settings}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["settings"])  # type: ignore[misc]
+
+    def spool(self, kind: str, table: TableId) -> Storage:
+        """Where tasks leave rows of a table for the driver."""
+        directory = self.settings.spool_directory or self.settings.warehouse / "spool"
+        return Storage(directory / f"{encode(table.keyspace)}.{encode(table.table)}.{kind}")
+
+    def check(self) -> None:
+        self._open_catalog()
+
+    def _open_catalog(self) -> Catalog:
+        if self._catalog is None:
+            settings = self.settings
+            properties = dict(settings.catalog_properties)
+            try:
+                if not properties:
+                    settings.warehouse.mkdir(parents=True, exist_ok=True)
+                    where = settings.warehouse.resolve()
+                    uri = f"sqlite:///{where}/{encode(settings.catalog)}.db"
+                    properties = {"type": "sql", "uri": uri, "warehouse": where.as_uri()}
+                self._catalog = load_catalog(settings.catalog, **properties)
+            except OSError as error:
+                raise StorageError(
+                    f"cannot make the warehouse: {error.strerror}", directory=settings.warehouse
+                ) from error
+            # What a catalog raises depends on its kind; whatever it is, the properties are what to look at.
+            except Exception as error:  # noqa: BLE001
+                raise InvalidSetting(
+                    f"the catalog cannot be opened: {_without(str(error), properties.values())}",
+                    setting="iceberg.catalog_properties",
+                ) from None
+        return self._catalog
+
+    def prepare(self, schemas: Sequence[TableSchema]) -> None:
+        for schema in schemas:
+            wanted = lake_schema(schema)
+            check_names(wanted, schema.table)
+            if self.settings.current:
+                self._prepare(CURRENT, schema, wanted)
+            if self.settings.history:
+                check_no_clash(schema)
+                self._prepare(HISTORY, schema, with_change_fields(wanted))
+
+    def _prepare(self, kind: str, schema: TableSchema, wanted: pa.Schema) -> None:
+        table = self._tables.get((kind, schema.table))
+        if table is None:
+            taken = {other.name: name for (_, name), other in self._tables.items()}
+            identifier = ".".join(self._identifier(kind, schema.table))
+            if identifier in taken:
+                raise InvalidSetting(
+                    f"tables {taken[identifier]} and {schema.table} would be the same; use {{keyspace}} and {{table}}",
+                    table=identifier,
+                )
+            table = IcebergTable(self._open_catalog(), self._identifier(kind, schema.table), self._properties())
+            self._tables[kind, schema.table] = table
+        table.open_or_make(wanted)
+        table.follow(schema, self.settings.schema_policy)
+        spool = self.spool(kind, schema.table)
+        try:
+            spool.make_directory(".")
+            token = f"{_SCHEMA_FILE}.{uuid.uuid4().hex}"
+            spool.write(token, table.schema.serialize().to_pybytes())
+            spool.rename(token, _SCHEMA_FILE)
+        except OSError as error:
+            raise StorageError(f"cannot use the spool: {error}", table=schema.table) from error
+
+    def _identifier(self, kind: str, table: TableId) -> tuple[str, str]:
+        template = self.settings.table if kind == CURRENT else self.settings.history_table
+        names = {"keyspace": table.keyspace, "table": table.table}
+        return self.settings.namespace.format(**names), template.format(**names)
+
+    def _properties(self) -> dict[str, str]:
+        codec = "uncompressed" if self.settings.codec.value == "none" else self.settings.codec.value
+        return {"write.parquet.compression-codec": codec, **self.settings.properties}
+
+    def _reopen(self, kind: str, name: TableId) -> IcebergTable:
+        """A table that an earlier run has prepared: rows that expire come without a schema that would be new."""
+        table = IcebergTable(self._open_catalog(), self._identifier(kind, name), self._properties())
+        table.open()
+        self._tables[kind, name] = table
+        return table
+
+    def writer(self, task: Task) -> IcebergWriter:
+        return IcebergWriter(self, task)
+
+    def commit(self, pipeline: str, batch: int, payloads: Sequence[bytes]) -> None:
+        parts: dict[tuple[str, TableId], list[dict[str, Any]]] = defaultdict(list)
+        for payload in payloads:
+            for part in json.loads(payload):
+                parts[part["kind"], TableId(*part["table"])].append(part)
+        for (kind, table), reports in sorted(parts.items()):
+            try:
+                self._commit(pipeline, batch, kind, table, reports)
+            except OSError as error:
+                raise DeliveryFailed(f"cannot commit to an Iceberg table: {error}", table=table, batch=batch) from error
+
+    def _commit(self, pipeline: str, batch: int, kind: str, name: TableId, reports: list[dict[str, Any]]) -> None:
+        table, spool = self._tables.get((kind, name)) or self._reopen(kind, name), self.spool(kind, name)
+        app = f"{pipeline}/{name}"
+        paths = [path for report in reports for path in report["paths"]]
+        if paths and not table.has_batch(app, batch):
+            full = [spool.path(path) for path in paths]
+            if kind == CURRENT:
+                key = tuple(reports[0]["key"])
+                table.merge(app, batch, read_spool(full, table.schema, key), key)
+            else:
+                rows = pa.concat_tables([pq.read_table(path) for path in full], promote_options="default")
+                table.append(app, batch, _completed(rows, table.schema))
+        # Also what tasks have left whose batch never came to its commit.
+        for path in spool.list():
+            if path.startswith(_stem_of(pipeline)):
+                spool.delete(path)
+
+
+def _stem_of(pipeline: str) -> str:
+    """What the names of a pipeline's files in the spool begin with."""
+    return f"{encode(pipeline)}.part-"
+
+
+def _without(text: str, values: Iterable[str]) -> str:
+    """A message without the catalog's properties, some of which are secrets."""
+    for value in sorted(values, key=len, reverse=True):
+        text = text.replace(value, "…") if len(value) > 3 else text
+    return text
+
+
+def _completed(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    there = set(rows.schema.names)
+    columns = [rows.column(f.name) if f.name in there else pa.nulls(rows.num_rows, f.type) for f in schema]
+    return pa.table(columns, schema=schema)
+
+
+class IcebergWriter(Writer):
+    """The records of one task, on their way to the spool."""
+
+    def __init__(self, sink: IcebergSink, task: Task) -> None:
+        self._sink = sink
+        self._task = task
+        self._stem = f"{_stem_of(task.pipeline)}{task.batch}-{task.bucket}-{uuid.uuid4().hex}"
+        self._spooled: dict[tuple[str, TableId], _Spooled] = {}
+        self._records = 0
+        self._dead: list[DeadLetter] = []
+
+    def write(self, records: Records) -> None:
+        if not len(records):
+            return
+        self._records += len(records)
+        settings = self._sink.settings
+        if settings.history:
+            rows, poison = history_rows(records, self._part(HISTORY, records).schema, self._task.batch)
+            self._dead += dead_letters(records, poison, self._sink.name)
+            self._add(HISTORY, records, rows)
+        if settings.current:
+            last = records.last() if settings.history else records
+            rows, poison = spooled_rows(last, self._part(CURRENT, records).schema)
+            if not settings.history:
+                self._dead += dead_letters(last, poison, self._sink.name)
+            self._add(CURRENT, records, rows)
+
+    def _part(self, kind: str, records: Records) -> _Spooled:
+        table = records.schema.table
+        found = self._spooled.get((kind, table))
+        if found is None:
+            found = _Spooled(self._sink.spool(kind, table), self._stem, self._sink.settings.codec.value)
+            found.key = [column.name for column in records.schema.key]
+            self._spooled[kind, table] = found
+        return found
+
+    def _add(self, kind: str, records: Records, rows: pa.Table) -> None:
+        part = self._part(kind, records)
+        part.rows.append(rows)
+        if sum(each.nbytes for each in part.rows) > self._sink.settings.buffer_bytes:
+            part.flush()
+
+    def finish(self) -> Delivered:
+        reports = []
+        size = 0
+        for (kind, table), part in self._spooled.items():
+            part.flush()
+            size += part.size
+            reports.append({"kind": kind, "table": list(table), "key": part.key, "paths": part.paths})
+        payload = json.dumps(reports).encode() if reports else b""
+        return Delivered(records=self._records, bytes=size, payload=payload, dead=self._dead)
+
+
+class _Spooled:
+    """Rows of one table in one task."""
+
+    def __init__(self, storage: Storage, stem: str, codec: str) -> None:
+        try:
+            self.schema = pa.ipc.read_schema(pa.py_buffer(storage.read(_SCHEMA_FILE)))
+        except FileNotFoundError as error:
+            raise DeliveryFailed("the table was not prepared", directory=storage.directory) from error
+        self._storage = storage
+        self._stem = stem
+        self._codec = codec
+        self.rows: list[pa.Table] = []
+        self.paths: list[str] = []
+        self.key: list[str] = []
+        self.size = 0
+
+    def flush(self) -> None:
+        if not self.rows:
+            return
+        content, _ = to_parquet(pa.concat_tables(self.rows, promote_options="default"), self._codec)
+        path = f"{self._stem}-{len(self.paths)}.parquet"
+        self._storage.write(path, content)
+        self.paths.append(path)
+        self.size += content.size
+        self.rows = []

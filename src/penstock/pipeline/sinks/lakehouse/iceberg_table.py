@@ -1,0 +1,195 @@
+"""An Iceberg table as the driver sees it, through pyiceberg: made, altered, committed to.
+
+The last batch of each pipeline stands in the table's properties, and is set in the same commit as the batch's rows:
+that makes each change be in the table exactly once. Current rows are kept by copy on write: of the data files in which
+a row has changed, the rows that stay are written anew. pyiceberg writes neither position deletes nor deletion vectors.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import structlog
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.io.pyarrow import ArrowScan, _dataframe_to_data_files, schema_to_pyarrow
+from pyiceberg.table import FileScanTask, Table, Transaction
+
+from penstock.errors import CorruptCheckpoint, DeliveryFailed, SchemaRefused
+from penstock.model.schema import TableSchema
+from penstock.pipeline.sinks.lakehouse.evolution import evolve
+from penstock.pipeline.sinks.lakehouse.key_hash import key_hashes
+from penstock.pipeline.sinks.lakehouse.key_index import Entries, sort_order
+from penstock.pipeline.sinks.lakehouse.spool import GONE
+from penstock.settings import SchemaPolicy
+
+log = structlog.get_logger()
+
+# Hashes of the keys of this many rows are kept in memory, 16 bytes each; those of other files are read again.
+_ROWS_KEPT_MAX = 16_000_000
+
+
+class IcebergTable:
+    """One table, from batch to batch."""
+
+    def __init__(self, catalog: Catalog, identifier: tuple[str, str], properties: dict[str, str]) -> None:
+        self._catalog = catalog
+        self._identifier = identifier
+        self._properties = properties
+        self._table: Table | None = None
+        self._keys: OrderedDict[str, Entries] = OrderedDict()
+
+    @property
+    def name(self) -> str:
+        return ".".join(self._identifier)
+
+    @property
+    def schema(self) -> pa.Schema:
+        found = schema_to_pyarrow(self._loaded().schema(), include_field_ids=False)
+        return pa.schema([(field.name, plain_type(field.type)) for field in found])
+
+    def _loaded(self) -> Table:
+        assert self._table is not None, "a table is prepared before its first batch"
+        return self._table
+
+    def open(self) -> None:
+        """Load the table, which must be there."""
+        try:
+            self._table = self._catalog.load_table(self._identifier)
+        except NoSuchTableError as error:
+            raise DeliveryFailed("the table was not prepared", table=self.name) from error
+
+    def open_or_make(self, schema: pa.Schema) -> None:
+        """Load the table, or make it."""
+        try:
+            self._table = self._catalog.load_table(self._identifier)
+        except NoSuchTableError:
+            self._catalog.create_namespace_if_not_exists(self._identifier[0])
+            self._table = self._catalog.create_table_if_not_exists(
+                self._identifier, schema=schema, properties=self._properties
+            )
+            log.info("lakehouse table made", table=self.name, directory=self._table.location())
+
+    def follow(self, source: TableSchema, policy: SchemaPolicy) -> None:
+        """Alter the table so that rows of a source schema fit, as far as the policy allows. Never in silence."""
+        made = evolve(source, self.schema, policy, frozenset(column.name for column in source.key))
+        for column in made.ignored:
+            log.warning("column left out", table=self.name, column=column, policy=policy.value)
+        if not made.changed:
+            return
+        try:
+            with self._loaded().update_schema() as update:
+                update.union_by_name(made.schema)
+        except CommitFailedException as error:
+            raise DeliveryFailed("another program has changed the table", table=self.name) from error
+        except Exception as error:
+            # pyiceberg says in several ways that a type cannot become another; the columns are what matters.
+            columns = ", ".join(made.widened + made.added)
+            raise SchemaRefused(
+                f"Iceberg does not allow the change: {error}", table=self.name, column=columns
+            ) from error
+        log.info("lakehouse table altered", table=self.name, added=made.added, widened=made.widened)
+
+    def has_batch(self, app: str, batch: int) -> bool:
+        """Whether the table has a batch of a pipeline already; an older one is refused, as for Delta tables."""
+        self._table = self._loaded().refresh()
+        last = int(self._loaded().properties.get(_property(app), -1))
+        if batch < last:
+            raise CorruptCheckpoint(
+                f"the table has batch {last} of this pipeline already: its checkpoint was deleted, or restored from an "
+                "older copy. Give the pipeline another name",
+                table=self.name,
+                batch=batch,
+            )
+        return batch == last
+
+    def append(self, app: str, batch: int, rows: pa.Table) -> None:
+        """Add rows of a batch."""
+        self._commit(app, batch, rows, [])
+
+    def merge(self, app: str, batch: int, rows: pa.Table, key: tuple[str, ...]) -> None:
+        """Put rows of a batch in the place of those with the same keys."""
+        high, low = key_hashes([rows.column(name).combine_chunks() for name in key])
+        order = sort_order(high, low)
+        none = np.zeros(len(high), np.uint32)
+        changed = Entries(high[order], low[order], none, none, ())
+        replaced = []
+        tables = [rows.filter(pa.array(~rows.column(GONE).to_numpy())).drop_columns([GONE])]
+        for task in self._loaded().scan().plan_files():
+            keys = self._keys_of(task, key)
+            # Most files have no changed row, and are not read for that.
+            if (keys.find(changed.high, changed.low) >= 0).any():
+                found = self._read(task, self.schema)
+                hashes = key_hashes([found.column(name).combine_chunks() for name in key])
+                tables.append(found.filter(pa.array(changed.find(*hashes) < 0)))
+                replaced.append(task)
+        self._commit(app, batch, pa.concat_tables(tables), replaced)
+        for task in replaced:
+            self._keys.pop(task.file.file_path, None)
+
+    def _keys_of(self, task: FileScanTask, key: tuple[str, ...]) -> Entries:
+        """The sorted hashes of a file's keys. Files never change, so they are kept."""
+        path = task.file.file_path
+        kept = self._keys.get(path)
+        if kept is None:
+            schema = pa.schema([self.schema.field(name) for name in key])
+            rows = self._read(task, schema)
+            high, low = key_hashes([rows.column(name).combine_chunks() for name in key])
+            order = sort_order(high, low)
+            none = np.zeros(0, np.uint32)
+            kept = self._keys[path] = Entries(high[order], low[order], none, none, ())
+            while sum(map(len, self._keys.values())) > _ROWS_KEPT_MAX and len(self._keys) > 1:
+                self._keys.popitem(last=False)
+        self._keys.move_to_end(path)
+        return kept
+
+    def _read(self, task: FileScanTask, wanted: pa.Schema) -> pa.Table:
+        """The living rows of a file, in the table's types of today."""
+        table = self._loaded()
+        schema = table.schema().select(*wanted.names)
+        found = ArrowScan(table.metadata, table.io, schema, AlwaysTrue()).to_table([task])
+        return found.select(wanted.names).cast(wanted)
+
+    def _commit(self, app: str, batch: int, rows: pa.Table, replaced: list[FileScanTask]) -> None:
+        table = self._loaded()
+        try:
+            with table.transaction() as transaction:
+                transaction.set_properties({_property(app): str(batch)})
+                if rows.num_rows or replaced:
+                    self._write(transaction, {"penstock.pipeline": app, "penstock.batch": str(batch)}, rows, replaced)
+        except CommitFailedException as error:
+            raise DeliveryFailed(
+                "another program has changed the table; the batch is done again", table=self.name, batch=batch
+            ) from error
+
+    def _write(self, transaction: Transaction, summary: dict[str, str], rows: pa.Table, replaced: Any) -> None:
+        table = self._loaded()
+        with transaction.update_snapshot(snapshot_properties=summary).overwrite() as snapshot:
+            for task in replaced:
+                snapshot.delete_data_file(task.file)
+            if rows.num_rows:
+                for file in _dataframe_to_data_files(transaction.table_metadata, rows, table.io):
+                    snapshot.append_data_file(file)
+
+
+def _property(app: str) -> str:
+    return f"penstock.batch.{app}"
+
+
+def plain_type(type_: pa.DataType) -> pa.DataType:
+    """The types of types.py for those that pyiceberg reads, which have large offsets."""
+    if pa.types.is_large_string(type_):
+        return pa.string()
+    if pa.types.is_large_binary(type_):
+        return pa.binary()
+    if pa.types.is_list(type_) or pa.types.is_large_list(type_):
+        return pa.list_(plain_type(type_.value_type))
+    if pa.types.is_map(type_):
+        return pa.map_(plain_type(type_.key_type), plain_type(type_.item_type))
+    if pa.types.is_struct(type_):
+        return pa.struct([(field.name, plain_type(field.type)) for field in type_])
+    return type_

@@ -1,0 +1,91 @@
+"""Records as rows of a lakehouse table: columns in the target's types, keys apart, and what does not fit set aside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.formats.arrow import to_arrow
+from penstock.pipeline.dead_letters import dead_letter
+from penstock.pipeline.records import Records
+from penstock.pipeline.sinks.lakehouse.evolution import places
+from penstock.pipeline.sinks.lakehouse.values import fit, out_of_range, to_lake
+from penstock.pipeline.sinks.sink import DeadLetter
+
+
+@dataclass(slots=True)
+class Poison:
+    """Records that a table cannot hold: which (a NumPy mask), and the column of each."""
+
+    mask: Any
+    columns: dict[int, str]
+
+
+def key_columns(records: Records, target: pa.Schema) -> list[pa.Array]:
+    """The key of each record, in the target's types; deletions have it as well as rows."""
+    schema = records.schema
+    found = to_arrow(records.changes, [column.name for column in schema.key]).column("key")
+    return [
+        fit(to_lake(found.field(column.name), column.type), target.field(column.name).type) for column in schema.key
+    ]
+
+
+def whole_keys(keys: list[pa.Array]) -> Any:
+    """Which records (a NumPy mask) are of one row: deletions of partitions and ranges lack clustering columns."""
+    whole = np.ones(len(keys[0]), bool)
+    for key in keys:
+        if key.null_count:
+            whole &= key.is_valid().to_numpy(zero_copy_only=False)
+    return whole
+
+
+def lake_rows(records: Records, target: pa.Schema, there: Any) -> tuple[pa.Table, Poison]:
+    """The rows after the changes, where `there` is true, in the target's columns; and what it cannot hold."""
+    assert records.after is not None
+    after = records.after if there.all() else records.after.filter(pa.array(there))
+    poison = Poison(np.zeros(len(records), bool), {})
+    numbers = np.flatnonzero(there)
+    where = places(records.schema, target)
+    arrays, fields = [], []
+    for index, column in enumerate(records.schema.columns):
+        if column.name not in where:
+            continue
+        values = after.field(index)
+        outside = out_of_range(values, column.type)
+        if outside is not None:
+            poison.mask[numbers[outside]] = True
+            poison.columns.update(dict.fromkeys(numbers[outside].tolist(), column.name))
+        wanted = target.field(where[column.name])
+        arrays.append(fit(to_lake(values, column.type), wanted.type))
+        fields.append(wanted)
+    return pa.table(arrays, schema=pa.schema(fields)), poison
+
+
+def complete_rows(records: Records, target: pa.Schema) -> tuple[pa.Table, Any, Poison]:
+    """A row for each record, of which one that is gone has only its key; which keys are whole; what does not fit."""
+    assert records.after is not None
+    rows, poison = lake_rows(records, target, np.ones(len(records), bool))
+    if records.after.null_count:
+        # Below a null row, Arrow may keep values that mean nothing.
+        there = records.after.is_valid()
+        poison.mask &= there.to_numpy(zero_copy_only=False)
+        poison.columns = {number: name for number, name in poison.columns.items() if poison.mask[number]}
+        columns = [pc.if_else(there, one.combine_chunks(), pa.scalar(None, one.type)) for one in rows.columns]
+        rows = pa.table(columns, schema=rows.schema)
+    keys = key_columns(records, target)
+    for column, values in zip(records.schema.key, keys, strict=True):
+        rows = rows.set_column(rows.schema.get_field_index(column.name), target.field(column.name), values)
+    return rows, whole_keys(keys), poison
+
+
+def dead_letters(records: Records, poison: Poison, sink: str) -> Iterator[DeadLetter]:
+    """The records that were set aside, as a dead-letter store keeps them."""
+    for number, column in sorted(poison.columns.items()):
+        yield dead_letter(
+            sink, records, number, f"column {column}: a time beyond what microseconds in 64 bits can hold"
+        )

@@ -1,0 +1,153 @@
+"""Which type a column has in a lakehouse table. One table for Delta and Iceberg, shown in docs/guides/lakehouse.md.
+
+The types are Arrow's, but only those that both formats can hold. Nothing is rounded: what has no type of its own there
+(decimals of any scale, times of day, UUIDs) becomes text, a long or a struct that holds all of it.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from penstock.errors import SchemaRefused
+from penstock.model.schema import TableSchema
+from penstock.model.types import Kind, Type, Unit
+
+TIMESTAMP = pa.timestamp("us", "UTC")
+DATETIME = pa.timestamp("us")
+_PRECISION_MAX = 38
+
+_PLAIN: dict[Kind, pa.DataType] = {
+    Kind.BOOLEAN: pa.bool_(),
+    # Iceberg has no integers below 32 bits, and nobody misses them in a table for people.
+    Kind.INT8: pa.int32(),
+    Kind.INT16: pa.int32(),
+    Kind.INT32: pa.int32(),
+    Kind.INT64: pa.int64(),
+    # Neither format has unsigned numbers: each goes to the next wider signed one.
+    Kind.UINT8: pa.int32(),
+    Kind.UINT16: pa.int32(),
+    Kind.UINT32: pa.int64(),
+    Kind.UINT64: pa.decimal128(20, 0),
+    Kind.COUNTER: pa.int64(),
+    Kind.FLOAT32: pa.float32(),
+    Kind.FLOAT64: pa.float64(),
+    Kind.BYTES: pa.binary(),
+    Kind.DATE: pa.date32(),
+    Kind.TIME: pa.int64(),
+}
+_TEXT = {
+    Kind.VARINT,
+    Kind.DECIMAL,
+    Kind.NUMERIC,
+    Kind.TEXT,
+    Kind.ASCII,
+    Kind.JSON,
+    Kind.UUID,
+    Kind.TIMEUUID,
+    Kind.INET,
+    Kind.CIVIL_DATE,
+    Kind.CIVIL_DATETIME,
+    Kind.ENUM,
+    Kind.BITS,
+    Kind.OTHER,
+}
+
+
+def lake_type(type_: Type) -> pa.DataType:
+    """The type of a column's values in a lakehouse table."""
+    kind = type_.kind
+    if kind in _PLAIN:
+        return _PLAIN[kind]
+    if kind in _TEXT:
+        return pa.string()
+    if kind is Kind.FIXED_DECIMAL:
+        fits = type_.precision <= _PRECISION_MAX
+        return pa.decimal128(max(type_.precision, 1), type_.scale) if fits else pa.string()
+    if kind in (Kind.TIMESTAMP, Kind.DATETIME):
+        # Microseconds are the finest that both formats have; finer ones stay whole as a number.
+        if type_.unit is Unit.NS:
+            return pa.int64()
+        return TIMESTAMP if kind is Kind.TIMESTAMP else DATETIME
+    if kind is Kind.MAP:
+        return pa.map_(lake_type(type_.elements[0]), lake_type(type_.elements[1]))
+    if kind is Kind.FLAGS:
+        return pa.list_(pa.string())
+    if kind in (Kind.LIST, Kind.SET, Kind.VECTOR):
+        return pa.list_(lake_type(type_.elements[0]))
+    return pa.struct(list(_parts(type_).items()))
+
+
+def _parts(type_: Type) -> dict[str, pa.DataType]:
+    """The fields of a type that is a struct in the table."""
+    if type_.kind is Kind.DURATION:
+        return {"months": pa.int32(), "days": pa.int32(), "rest": pa.int64()}
+    if type_.kind is Kind.TIME_TZ:
+        return {"time": pa.int64(), "offset_s": pa.int32()}
+    if type_.kind is Kind.ARRAY:
+        shape = pa.list_(pa.int32())
+        return {"lengths": shape, "lower_bounds": shape, "items": pa.list_(lake_type(type_.elements[0]))}
+    names = type_.names or tuple(f"f{index}" for index in range(len(type_.elements)))
+    # Neither format has a struct without fields.
+    return dict(zip(names, map(lake_type, type_.elements), strict=True)) or {"empty": pa.int32()}
+
+
+def lake_schema(schema: TableSchema) -> pa.Schema:
+    """The columns of a table of current rows, in the order of the source's."""
+    return pa.schema([(column.name, lake_type(column.type)) for column in schema.columns])
+
+
+_INTEGERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64()]
+
+
+def widens(old: pa.DataType, new: pa.DataType) -> bool:
+    """Whether every value of `old` is one of `new` too, so that a column may take the new type."""
+    if old in _INTEGERS and new in _INTEGERS:
+        return _INTEGERS.index(old) <= _INTEGERS.index(new)
+    if pa.types.is_float32(old) and pa.types.is_float64(new):
+        return True
+    if pa.types.is_decimal128(old) and pa.types.is_decimal128(new):
+        return bool(old.scale <= new.scale and old.precision - old.scale <= new.precision - new.scale)
+    return bool(old == new)
+
+
+def merged(old: pa.DataType, new: pa.DataType) -> pa.DataType | None:
+    """The least type that holds the values of both, by widening or by more fields in structs; None: there is none."""
+    if widens(old, new):
+        return new
+    if widens(new, old):
+        return old
+    if pa.types.is_decimal128(old) and pa.types.is_decimal128(new):
+        scale = max(old.scale, new.scale)
+        whole = max(old.precision - old.scale, new.precision - new.scale)
+        return pa.decimal128(whole + scale, scale) if whole + scale <= _PRECISION_MAX else None
+    return _with_more_fields(old, new)
+
+
+def _with_more_fields(old: pa.DataType, new: pa.DataType) -> pa.DataType | None:
+    """The nested type with the fields of both. Inside nested types nothing is widened: few readers know how."""
+    if old == new:
+        return old
+    if pa.types.is_list(old) and pa.types.is_list(new):
+        item = _with_more_fields(old.value_type, new.value_type)
+        return None if item is None else pa.list_(item)
+    if pa.types.is_map(old) and pa.types.is_map(new):
+        item = _with_more_fields(old.item_type, new.item_type)
+        return None if item is None or old.key_type != new.key_type else pa.map_(old.key_type, item)
+    if not (pa.types.is_struct(old) and pa.types.is_struct(new)):
+        return None
+    fields = {field.name: field.type for field in old}
+    for field in new:
+        both = field.type if field.name not in fields else _with_more_fields(fields[field.name], field.type)
+        if both is None:
+            return None
+        fields[field.name] = both
+    return pa.struct(list(fields.items()))
+
+
+def check_names(schema: pa.Schema, table: object) -> None:
+    """Refuse names that differ by case only: readers of both formats would not tell them apart."""
+    seen: dict[str, str] = {}
+    for name in schema.names:
+        other = seen.setdefault(name.lower(), name)
+        if other != name:
+            raise SchemaRefused(f"columns {other} and {name} differ by case only", table=table, column=name)

@@ -1,0 +1,62 @@
+"""The search sink: current rows as documents of Elasticsearch or OpenSearch."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import ClassVar
+
+from penstock.errors import DeliveryFailed, TargetRefused
+from penstock.model.schema import TableId, TableSchema
+from penstock.pipeline.sinks.search.client import Client, NoAnswer
+from penstock.pipeline.sinks.search.indices import Indices
+from penstock.pipeline.sinks.search.patience import Patience
+from penstock.pipeline.sinks.search.target import Target
+from penstock.pipeline.sinks.search.writer import SearchWriter
+from penstock.pipeline.sinks.sink import Sink, Task, Writer
+from penstock.settings import RecordType
+from penstock.settings.sinks import SearchSettings
+
+
+class SearchSink(Sink):
+    """One document per row; there is nothing to commit, for versions alone decide what a document becomes."""
+
+    name: ClassVar[str] = "search"
+
+    def __init__(self, settings: SearchSettings, *, sleep: Callable[[float], None] = time.sleep) -> None:
+        self.record = RecordType.AFTER
+        self.every = False
+        self._target = Target.of(settings)
+        self._sleep = sleep
+        # Which table each index is for, as far as this run has seen.
+        self._owners: dict[str, TableId] = {}
+
+    def check(self) -> None:
+        client = Client(self._target.access)
+        try:
+            answer = client.request("GET", "/")
+        except NoAnswer as error:
+            raise DeliveryFailed(f"the search cluster cannot be reached: {error.message}", **error.place) from error
+        finally:
+            client.close()
+        if answer.status != 200:
+            raise TargetRefused(f"the search cluster refuses us: {answer.reason()}", url=client.place)
+        if not isinstance(answer.json().get("version"), dict):
+            raise TargetRefused("this is neither Elasticsearch nor OpenSearch", url=client.place)
+
+    def prepare(self, schemas: Sequence[TableSchema]) -> None:
+        client = Client(self._target.access)
+        try:
+            indices = Indices(self._target, client, self._patience(), self._owners)
+            for schema in schemas:
+                indices.fit(schema)
+        finally:
+            client.close()
+
+    def writer(self, task: Task) -> Writer:  # noqa: ARG002
+        client = Client(self._target.access)
+        patience = self._patience()
+        return SearchWriter(self.name, self._target, client, patience, Indices(self._target, client, patience))
+
+    def _patience(self) -> Patience:
+        return Patience(self._target.retry_s_max, sleep=self._sleep)

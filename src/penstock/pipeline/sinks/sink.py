@@ -1,0 +1,101 @@
+"""Sink: what a target of the pipeline must be able to do.
+
+A micro-batch is delivered in two steps. Writers run in Spark's tasks, one per bucket of keys, where the data is; what
+they leave for the second step is small. The driver then calls `commit` once for the batch, keeps the pipeline's state,
+and only then lets Spark go on. After a crash anywhere the same batch comes again with the same records, so a writer and
+a commit must have the same effect when they are done twice for the same pipeline, batch and bucket.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import ClassVar, Self
+
+from penstock.model.schema import TableSchema
+from penstock.pipeline.records import Records
+from penstock.settings import RecordType
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One bucket of one micro-batch. `now_us` is the same each time that the batch is done."""
+
+    pipeline: str
+    batch: int
+    bucket: int
+    now_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A record that a target will never take: which one, and why. Nothing else of the batch waits for it."""
+
+    sink: str
+    table: str
+    # The record's key as JSON text; what the target said; the record itself as an Avro row of `schema`.
+    key: str
+    reason: str
+    schema: TableSchema
+    row: bytes
+    # Whether the row says all of the table's row and its version, not only what changed.
+    whole: bool = False
+
+
+@dataclass(slots=True)
+class Delivered:
+    """What became of one task's records. `payload` is handed to the sink's commit on the driver."""
+
+    records: int = 0
+    payload: bytes = b""
+    dead: list[DeadLetter] = field(default_factory=list)
+    bytes: int = 0
+
+
+class Writer(ABC):
+    """Takes the records of one task. Used as a context manager; leaving it by an error gives up what is unfinished."""
+
+    @abstractmethod
+    def write(self, records: Records) -> None:
+        """Take records of one table. Memory is bounded: a writer that has taken much sends it on before it returns."""
+
+    @abstractmethod
+    def finish(self) -> Delivered:
+        """Return when everything is where a crash cannot take it; raises when the batch must be tried again."""
+
+    def abort(self) -> None:  # noqa: B027
+        """Give up: an error came before `finish`."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self.abort()
+
+
+class Sink(ABC):
+    """One target. It travels to the tasks by pickle, so it holds settings and no connections."""
+
+    # The name of its section of settings, which is also its name in metrics and dead letters.
+    name: ClassVar[str]
+    # The least that its records must say, and whether it wants every change or only the last one of each row.
+    record: RecordType = RecordType.CHANGE
+    every: bool = True
+
+    def check(self) -> None:  # noqa: B027
+        """On the driver, before the stream starts: raise when the target cannot be reached or does not fit."""
+
+    def prepare(self, schemas: Sequence[TableSchema]) -> None:  # noqa: B027
+        """On the driver, before the tasks of a batch: tables or schema versions that this run has not seen yet."""
+
+    @abstractmethod
+    def writer(self, task: Task) -> Writer:
+        """In a task: where its records go."""
+
+    def commit(self, pipeline: str, batch: int, payloads: Sequence[bytes]) -> None:  # noqa: B027
+        """On the driver, after all tasks: make the batch visible, as a whole where the target can."""

@@ -1,0 +1,94 @@
+"""A Java server in a process of its own: started, waited for, stopped or killed by its process id.
+
+What it says goes to a file in its directory; when it ends by itself, the end of that file is in the error. Both `stop`
+and `kill` can be followed by another `start` on the same files and ports.
+"""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from penstock.errors import ServerFailed
+
+_STOP_S = 60
+_TAIL_CHARS = 3000
+
+
+class JavaProcess:
+    """One server. `answers` says whether it is ready."""
+
+    def __init__(self, name: str, command: Sequence[str], directory: Path, answers: Callable[[], bool]) -> None:
+        self._name = name
+        self._command = list(command)
+        self._directory = directory.absolute()
+        self._answers = answers
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        return None if self._process is None else self._process.pid
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> None:
+        """Start it; `ready` waits until it answers."""
+        assert not self.running
+        self._directory.mkdir(parents=True, exist_ok=True)
+        with (self._directory / "output.log").open("ab") as output:
+            self._process = subprocess.Popen(
+                self._command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                cwd=self._directory,
+                start_new_session=True,
+            )
+
+    def ready(self, within_s: float = 300.0) -> None:
+        deadline = time.monotonic() + within_s
+        while time.monotonic() < deadline:
+            if not self.running:
+                raise ServerFailed(f"{self._name} ended: {self._tail()}")
+            if self._answers():
+                return
+            time.sleep(0.1)
+        raise ServerFailed(f"{self._name} did not answer within {within_s:.0f} s: {self._tail()}")
+
+    def stop(self) -> None:
+        """End it in good order."""
+        if self._process is None or not self.running:
+            return
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            self._process.wait(_STOP_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def kill(self) -> None:
+        """End it at once."""
+        if self._process is not None and self.running:
+            self._process.kill()
+            self._process.wait()
+
+    def _tail(self) -> str:
+        log = self._directory / "output.log"
+        return log.read_text(errors="replace")[-_TAIL_CHARS:] if log.exists() else "it said nothing"
+
+
+def port_open(port: int) -> bool:
+    """Whether something listens there."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

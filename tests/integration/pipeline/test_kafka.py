@@ -1,0 +1,396 @@
+"""The Kafka sink on a real broker and a real schema registry, read back by a stock consumer."""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+import struct
+import threading
+import urllib.request
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pytest
+import structlog
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
+
+from penstock.errors import DeliveryFailed, SchemaRefused
+from penstock.model import types as t
+from penstock.model.change import Change, Op, Set
+from penstock.model.schema import Column, Role, TableId, TableSchema
+from penstock.pipeline.records import Records
+from penstock.pipeline.sinks.kafka.connection import KEPT
+from penstock.pipeline.sinks.kafka.kafka_sink import KafkaSink
+from penstock.pipeline.sinks.sink import Delivered, Task, Writer
+from penstock.sandbox.apicurio_registry import ApicurioRegistry
+from penstock.sandbox.kafka_broker import KafkaBroker
+from penstock.settings.kafka import KafkaSettings
+from tests.kafka_records import NOW_US, USERS, deleted_user, read_avro, records_of, user
+from tests.protobuf_reader import read_protobuf
+
+CACHE = Path(__file__).parent.parent.parent.parent / ".cache"
+PATIENCE_S = 120
+
+
+@pytest.fixture(scope="module")
+def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[KafkaBroker, ApicurioRegistry]]:
+    directory = tmp_path_factory.mktemp("kafka")
+    registry = ApicurioRegistry(directory / "registry", cache=CACHE)
+    broker = KafkaBroker(directory / "broker", cache=CACHE)
+    registry.start()
+    try:
+        with broker:
+            registry.ready()
+            yield broker, registry
+    finally:
+        registry.stop()
+
+
+@pytest.fixture
+def broker(services: tuple[KafkaBroker, ApicurioRegistry]) -> KafkaBroker:
+    return services[0]
+
+
+@pytest.fixture
+def registry(services: tuple[KafkaBroker, ApicurioRegistry]) -> ApicurioRegistry:
+    return services[1]
+
+
+def settings_of(broker: KafkaBroker, **more: Any) -> KafkaSettings:
+    """Settings with topics that no other test has."""
+    given = {"topic_prefix": f"t{uuid.uuid4().hex[:10]}", "bootstrap_servers": (broker.address,), **more}
+    return KafkaSettings.model_validate(given)
+
+
+def a_task(batch: int = 0, bucket: int = 0, pipeline: str = "") -> Task:
+    return Task(pipeline or f"p{uuid.uuid4().hex[:10]}", batch, bucket, NOW_US + batch)
+
+
+def travelled(sink: KafkaSink, task: Task) -> Writer:
+    """A writer as a task has it: the sink has come there by pickle."""
+    there: KafkaSink = pickle.loads(pickle.dumps(sink))
+    return there.writer(task)
+
+
+def deliver(sink: KafkaSink, records: Sequence[Records], task: Task | None = None) -> Delivered:
+    """One task of one batch."""
+    sink.prepare([made.schema for made in records])
+    with travelled(sink, task or a_task()) as writer:
+        for made in records:
+            writer.write(made)
+        return writer.finish()
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A record as a consumer sees it."""
+
+    key: bytes
+    value: bytes
+    tombstone: bool
+    partition: int
+    headers: dict[str, Any]
+
+    @property
+    def id(self) -> int:
+        """The user's number in a key that is JSON."""
+        return int(json.loads(self.key)["id"])
+
+
+def consumed(broker: KafkaBroker, topic: str, isolation: str = "read_committed") -> list[Seen]:
+    """All records of a topic, by a stock consumer."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": broker.address,
+            "group.id": uuid.uuid4().hex,
+            "isolation.level": isolation,
+            "enable.partition.eof": True,
+            "reconnect.backoff.max.ms": 1000,
+        }
+    )
+    try:
+        partitions = consumer.list_topics(topic, timeout=PATIENCE_S).topics[topic].partitions
+        consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in partitions])
+        found: list[Seen] = []
+        ended: set[int | None] = set()
+        while len(ended) < len(partitions):
+            message = consumer.poll(PATIENCE_S)
+            assert message is not None, "the broker does not answer"
+            error = message.error()
+            if error is None:
+                value = message.value()
+                headers = dict(message.headers() or [])
+                found.append(Seen(message.key() or b"", value or b"", value is None, message.partition() or 0, headers))
+            else:
+                assert error.code() == KafkaError._PARTITION_EOF, error
+                ended.add(message.partition())
+        return found
+    finally:
+        consumer.close()
+
+
+def topic_of(settings: KafkaSettings, table: str = "users") -> str:
+    return f"{settings.topic_prefix}.lab.{table}"
+
+
+def registered(registry: ApicurioRegistry, record: bytes, prefix: int = 5) -> tuple[str, bytes]:
+    """The schema that a record names, and what follows."""
+    magic, number = struct.unpack(">bI", record[:5])
+    assert magic == 0
+    with urllib.request.urlopen(f"{registry.url}/schemas/ids/{number}", timeout=PATIENCE_S) as answer:
+        return str(json.load(answer)["schema"]), record[prefix:]
+
+
+def test_records_arrive_with_their_keys_and_their_identity(broker: KafkaBroker) -> None:
+    settings = settings_of(broker, partitions=3, topic_settings={"retention.ms": "3600000"})
+    sink = KafkaSink(settings)
+    sink.check()
+    done = deliver(sink, [records_of(USERS, [user(number) for number in range(100)])], a_task(batch=17))
+    assert (done.records, done.dead) == (100, [])
+    found = consumed(broker, topic_of(settings))
+    assert sorted(record.id for record in found) == list(range(100))
+    assert {record.partition for record in found} == {0, 1, 2}
+    assert found[0].headers == {"penstock.change": b"node1:CommitLog-8-1794726648383.log:107091:0;schema=1;batch=17"}
+    value = json.loads(found[0].value)
+    assert (value["op"], value["source"]["table"], value["after"]["name"]["value"]) == ("i", "users", "Anne")
+
+
+def test_a_key_goes_where_javas_producer_puts_it(broker: KafkaBroker) -> None:
+    settings = settings_of(broker, partitions=3)
+    deliver(KafkaSink(settings), [records_of(USERS, [user(number) for number in range(30)])])
+    found = consumed(broker, topic_of(settings))
+    assert {record.key: record.partition for record in found} == {
+        record.key: (_murmur2(record.key) & 0x7FFFFFFF) % 3 for record in found
+    }
+
+
+def _murmur2(data: bytes) -> int:
+    """The hash of Kafka's own partitioner."""
+    length, m, mask = len(data), 0x5BD1E995, 0xFFFFFFFF
+    h = (0x9747B28C ^ length) & mask
+    for at in range(0, length - length % 4, 4):
+        k = int.from_bytes(data[at : at + 4], "little") * m & mask
+        k = (k ^ (k >> 24)) * m & mask
+        h = (h * m & mask) ^ k
+    rest = data[length - length % 4 :]
+    if rest:
+        h = (h ^ int.from_bytes(rest, "little")) * m & mask
+    h = (h ^ (h >> 13)) * m & mask
+    return h ^ (h >> 15)
+
+
+def test_a_tombstone_follows_a_delete(broker: KafkaBroker) -> None:
+    settings = settings_of(broker, tombstones=True, record="after")
+    row = {"id": 1, "name": "Anne", "email": None}
+    records = records_of(USERS, [user(1), deleted_user(1)], after=[row, None])
+    assert deliver(KafkaSink(settings), [records]).records == 3
+    found = consumed(broker, topic_of(settings))
+    assert [json.loads(record.value)["op"] for record in found[:2]] == ["c", "d"]
+    assert [record.tombstone for record in found] == [False, False, True]
+    assert {record.key for record in found} == {b'{"id":1}'}
+
+
+def test_avro_records_are_read_with_the_schemas_of_the_registry(
+    broker: KafkaBroker, registry: ApicurioRegistry
+) -> None:
+    settings = settings_of(broker, key_format="avro", value_format="avro", registry_url=registry.url)
+    sink = KafkaSink(settings)
+    sink.check()
+    deliver(sink, [records_of(USERS, [user(1001)])])
+    [record] = consumed(broker, topic_of(settings))
+    assert read_avro(*registered(registry, record.key)) == {"id": 1001}
+    text, rest = registered(registry, record.value)
+    value = read_avro(text, rest)
+    assert value["after"]["name"] == {"value": "Anne", "deletion_ts": None, "set": True}
+    schema = json.loads(text)
+    assert (schema["name"], schema["namespace"]) == (
+        "Envelope",
+        f"io.debezium.connector.cassandra.{settings.topic_prefix}.lab.users",
+    )
+    assert schema["connect.name"] == f"{schema['namespace']}.Envelope"
+
+
+def _altered(version: int, *columns: Column) -> TableSchema:
+    return TableSchema(USERS.table, (USERS.columns[0], *columns), version, "cassandra")
+
+
+def test_columns_come_and_go_and_grow_while_the_registry_agrees(
+    broker: KafkaBroker, registry: ApicurioRegistry
+) -> None:
+    settings = settings_of(
+        broker, key_format="avro", value_format="avro", registry_url=registry.url, compatibility="BACKWARD"
+    )
+    sink = KafkaSink(settings)
+    age, wide_age, city = Column("age", t.INT32), Column("age", t.INT64), Column("city", t.TEXT)
+    versions = [_altered(1, age), _altered(2, age, city), _altered(3, wide_age, city), _altered(4, city)]
+    for schema in versions:
+        cells = {column.name: Set("x" if column.name == "city" else 7) for column in schema.cells}
+        deliver(sink, [records_of(schema, [Change(Op.INSERT, {"id": schema.version}, cells, time=1)])])
+    found = consumed(broker, topic_of(settings))
+    texts = [registered(registry, record.value) for record in found]
+    afters = [read_avro(*text)["after"] for text in texts]
+    assert [after["id"]["value"] for after in afters] == [1, 2, 3, 4]
+    assert [sorted(set(after) & {"age", "city"}) for after in afters] == [
+        ["age"],
+        ["age", "city"],
+        ["age", "city"],
+        ["city"],
+    ]
+    # A consumer that has the newest schema reads what was written with the oldest.
+    parsed = [fastavro.parse_schema(json.loads(text)) for text, _ in texts]
+    old: Any = fastavro.schemaless_reader(io.BytesIO(texts[0][1]), parsed[0], parsed[3])
+    assert (old["after"]["id"]["value"], old["after"]["city"]) == (1, None)
+
+
+def test_a_schema_that_the_registry_refuses_stops_the_batch_with_subject_and_version(
+    broker: KafkaBroker, registry: ApicurioRegistry
+) -> None:
+    settings = settings_of(broker, value_format="avro", registry_url=registry.url)
+    sink = KafkaSink(settings)
+    sink.prepare([_altered(1, Column("age", t.TEXT))])
+    with pytest.raises(SchemaRefused, match="does not fit the versions before") as refusal:
+        sink.prepare([_altered(2, Column("age", t.INT32))])
+    assert refusal.value.place == {"subject": f"{topic_of(settings)}-value", "version": 1}
+
+
+def test_protobuf_records_are_read_by_protocol_buffers_own_parser(
+    broker: KafkaBroker, registry: ApicurioRegistry
+) -> None:
+    settings = settings_of(broker, key_format="protobuf", value_format="protobuf", registry_url=registry.url)
+    sink = KafkaSink(settings)
+    deliver(sink, [records_of(USERS, [user(1001)])])
+    city = Column("city", t.list_of(t.TEXT))
+    # A column goes and another comes: the others keep their numbers, and the old number is not used again.
+    schema = TableSchema(USERS.table, (USERS.columns[0], USERS.columns[2], city), 2, "cassandra")
+    cells = {"email": Set("e"), "city": Set(("Ulm", "Bonn"))}
+    deliver(sink, [records_of(schema, [Change(Op.INSERT, {"id": 2}, cells, time=1)])])
+    first, second = consumed(broker, topic_of(settings))
+    assert first.key[5:6] == b"\0"
+    assert read_protobuf(*registered(registry, first.key, 6)) == {"id": 1001}
+    text, rest = registered(registry, first.value, 6)
+    assert read_protobuf(text, rest)["after"]["name"] == {"value": "Anne", "set": True}
+    later, after = registered(registry, second.value, 6)
+    assert read_protobuf(later, after)["after"]["city"] == {"value": ["Ulm", "Bonn"], "set": True}
+    assert "EmailMessage email = 3;" in later
+    assert "NameMessage name = 2;" in later
+    assert "CityMessage city = 6;" in later
+    assert read_protobuf(text, after)["after"]["email"] == {"value": "e", "set": True}
+
+
+def test_a_record_that_is_too_large_becomes_a_dead_letter_and_the_others_go_on(broker: KafkaBroker) -> None:
+    settings = settings_of(broker, topic_settings={"max.message.bytes": "20000"})
+    changes = [user(1), user(2, "x" * 30_000), *(user(number, "y" * 1000) for number in range(3, 60))]
+    done = deliver(KafkaSink(settings), [records_of(USERS, changes)])
+    [letter] = done.dead
+    assert (letter.table, letter.key, letter.sink) == ("lab.users", '{"id":2}', "kafka")
+    assert "the topic" in letter.reason
+    assert "xxx" not in letter.reason
+    found = consumed(broker, topic_of(settings))
+    assert [record.id for record in found] == [1, *range(3, 60)]
+
+
+def test_a_batch_that_comes_again_after_its_transaction_shows_once(broker: KafkaBroker) -> None:
+    settings = settings_of(broker, delivery="exactly-once")
+    sink = KafkaSink(settings)
+    sink.check()
+    records = [records_of(USERS, [user(number) for number in range(50)])]
+    first, second = a_task(3), a_task(4)
+    second = replace(second, pipeline=first.pipeline)
+    assert deliver(sink, records, first).records == 50
+    # Another process does the batch again: it knows nothing of the first.
+    KEPT.clear()
+    assert deliver(sink, records, first).records == 0
+    assert deliver(sink, [records_of(USERS, [user(99)])], second).records == 1
+    found = [record.id for record in consumed(broker, topic_of(settings))]
+    assert found == [*range(50), 99]
+    # The first batches of a new checkpoint under the same name are not those of the old one.
+    KEPT.clear()
+    anew = replace(first, now_us=first.now_us + 1)
+    assert deliver(sink, records, anew).records == 50
+
+
+def test_what_a_dead_task_has_sent_is_never_seen(broker: KafkaBroker) -> None:
+    settings = settings_of(broker, delivery="exactly-once")
+    sink = KafkaSink(settings)
+    sink.check()
+    records = records_of(USERS, [user(number) for number in range(20)])
+    sink.prepare([USERS])
+    task = a_task(1)
+    dead = travelled(sink, task)
+    dead.write(records)
+    # The task is started again elsewhere, while the first attempt is still there and does not know.
+    kept = KEPT.clear(close=False)
+    assert deliver(sink, [records], task).records == 20
+    with pytest.raises(DeliveryFailed, match="cannot go on"):
+        dead.finish()
+    dead.abort()
+    del kept
+    assert len(consumed(broker, topic_of(settings))) == 20
+
+
+def test_nothing_is_lost_or_doubled_when_the_broker_dies_in_the_middle(broker: KafkaBroker) -> None:
+    count, parts = 2000, 10
+    common: dict[str, Any] = {"queue_bytes_max": 1 << 20, "partitions": 1, "transaction_timeout_s": 6}
+    chosen = {
+        delivery: settings_of(broker, delivery=delivery, **common) for delivery in ("at-least-once", "exactly-once")
+    }
+    begun = {delivery: threading.Event() for delivery in chosen}
+    given_up = threading.Event()
+    outcomes: dict[str, Delivered] = {}
+
+    def noted(_: object, __: str, event: structlog.typing.EventDict) -> str:
+        if event["event"] == "transaction begun again":
+            given_up.set()
+        return ""
+
+    def write(delivery: str, writer: Writer) -> None:
+        with writer:
+            for part in range(parts):
+                changes = [user(part * count + number, "z" * 200) for number in range(count)]
+                writer.write(records_of(USERS, changes))
+                begun[delivery].set()
+            outcomes[delivery] = writer.finish()
+
+    structlog.configure(processors=[noted])
+    threads = []
+    for delivery, settings in chosen.items():
+        sink = KafkaSink(settings)
+        sink.check()
+        sink.prepare([USERS])
+        threads.append(threading.Thread(target=write, args=(delivery, travelled(sink, a_task(1)))))
+    for thread in threads:
+        thread.start()
+    for event in begun.values():
+        assert event.wait(PATIENCE_S)
+    broker.kill()
+    # The outage is longer than a transaction lives: what it held is sent again in another one.
+    assert given_up.wait(PATIENCE_S)
+    broker.start()
+    for thread in threads:
+        thread.join(PATIENCE_S)
+        assert not thread.is_alive()
+    for delivery, settings in chosen.items():
+        assert outcomes[delivery].records == count * parts
+        found = [record.id for record in consumed(broker, topic_of(settings))]
+        assert found == list(range(count * parts))
+
+
+def test_a_table_of_another_name_has_the_topic_that_a_function_gives(broker: KafkaBroker) -> None:
+    settings = settings_of(broker, topic_function="tests.integration.pipeline.test_kafka:one_topic")
+    other = TableSchema(TableId("lab", "more"), (Column("id", t.INT32, Role.PARTITION),), source="cassandra")
+    deliver(
+        KafkaSink(settings),
+        [records_of(USERS, [user(1)]), records_of(other, [Change(Op.INSERT, {"id": 2}, time=1)])],
+    )
+    found = consumed(broker, f"{settings.topic_prefix}-lab")
+    assert [json.loads(record.value)["source"]["table"] for record in found] == ["users", "more"]
+
+
+def one_topic(prefix: str, keyspace: str, table: str) -> str:
+    """A routing function: all tables of a keyspace go to one topic."""
+    return f"{prefix}-{keyspace}"

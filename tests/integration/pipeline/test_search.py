@@ -1,0 +1,241 @@
+"""The search sink on a real OpenSearch node: documents are the rows, whatever is repeated, late, killed or refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import threading
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+
+import pytest
+
+from penstock.errors import DeliveryFailed, SchemaRefused
+from penstock.model import types as t
+from penstock.model.change import Change, Marker, Op
+from penstock.model.schema import Column, Role, TableId, TableSchema
+from penstock.pipeline.dead_letters import DeadLetterStore, replay
+from penstock.pipeline.records import Records
+from penstock.pipeline.sinks.search.search_sink import SearchSink
+from penstock.pipeline.sinks.sink import Delivered, Task
+from penstock.sandbox.opensearch_server import OpenSearchServer
+from penstock.settings.sinks import MapFields, SearchSettings
+from tests.every_type import every_type_table
+from tests.row_records import gone, put, records_of
+
+# Rounds in which the node is killed.
+KILLS = int(os.environ.get("PENSTOCK_SEARCH_KILLS", "1"))
+CACHE = Path(__file__).parent.parent.parent.parent / ".cache"
+
+
+def table(name: str, *more: Column) -> TableSchema:
+    key = (Column("id", t.INT64, Role.PARTITION), Column("line", t.TEXT, Role.CLUSTERING))
+    return TableSchema(TableId("shop", name), (*key, Column("note", t.TEXT), *more))
+
+
+@dataclass
+class Node:
+    """A node with the questions that the tests ask."""
+
+    server: OpenSearchServer
+
+    def sink(self, sleep: Callable[[float], None] | None = None, **settings: Any) -> SearchSink:
+        index_settings = {"number_of_replicas": "0", "refresh_interval": "-1"}
+        made = SearchSettings(urls=(self.server.url,), index_settings=index_settings, **settings)
+        return SearchSink(made) if sleep is None else SearchSink(made, sleep=sleep)
+
+    def ask(self, method: str, path: str, content: object = None) -> Any:
+        body = None if content is None else json.dumps(content).encode()
+        headers = {"Content-Type": "application/json"}
+        request = urllib.request.Request(self.server.url + path, body, headers, method=method)
+        with urllib.request.urlopen(request) as answer:
+            return json.loads(answer.read())
+
+    def documents(self, index: str) -> dict[str, dict[str, Any]]:
+        self.ask("POST", f"/{index}/_refresh")
+        found = self.ask("GET", f"/{index}/_search?size=10000")["hits"]["hits"]
+        return {hit["_id"]: hit["_source"] for hit in found}
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    with OpenSearchServer(tmp_path_factory.mktemp("opensearch"), cache=CACHE) as server:
+        yield Node(server)
+
+
+def deliver(sink: SearchSink, *records: Records) -> Delivered:
+    with sink.writer(Task("p", 1, 0, 0)) as writer:
+        for each in records:
+            writer.write(each)
+        return writer.finish()
+
+
+def test_documents_are_the_rows_and_are_found(node: Node) -> None:
+    schema = table("orders")
+    sink = node.sink()
+    sink.check()
+    sink.prepare([schema])
+    rows = [put({"id": n, "line": "a|b"}, 10 + n, note=f"quick brown fox {n}") for n in range(300)]
+    done = deliver(sink, records_of(schema, rows), records_of(schema, [gone({"id": 7, "line": "a|b"}, 99)]))
+    assert (done.records, done.dead) == (301, [])
+    found = node.documents("orders")
+    assert len(found) == 299
+    assert found["8|a\\|b"] == {"id": 8, "line": "a|b", "note": "quick brown fox 8"}
+    query = {"query": {"bool": {"must": [{"match": {"note": "FOX"}}, {"range": {"id": {"lt": 3}}}]}}}
+    assert node.ask("GET", "/orders/_search", query)["hits"]["total"]["value"] == 3
+
+
+def test_values_of_every_type_are_taken(node: Node) -> None:
+    schema, changes = every_type_table()
+    changes = [replace(change, marker=Marker(), time=at + 1) for at, change in enumerate(changes)]
+    changes = [change for change in changes if change.op is Op.INSERT]
+    sink = node.sink()
+    sink.prepare([schema])
+    done = deliver(sink, records_of(schema, changes))
+    assert (done.records, done.dead) == (len(changes), [])
+    assert len(node.documents("every")) == len(changes)
+    # The mapping that the node made of ours is one that we take again.
+    node.sink().prepare([schema])
+
+
+def test_repeated_and_reordered_batches_never_go_backwards(node: Node) -> None:
+    schema = table("shuffled")
+    sink = node.sink()
+    sink.prepare([schema])
+    seed = random.Random(5)
+    batches: list[list[Change]] = []
+    last: dict[str, str | None] = {}
+    for version in range(1, 13):
+        changes = []
+        for number in seed.sample(range(20), 12):
+            key = {"id": number, "line": "x"}
+            deleted = seed.random() < 0.3
+            changes.append(gone(key, version) if deleted else put(key, version, note=f"v{version}"))
+            last[f"{number}|x"] = None if deleted else f"v{version}"
+        batches.append(changes)
+    deliveries = batches * 3
+    seed.shuffle(deliveries)
+    for changes in deliveries:
+        done = deliver(sink, records_of(schema, changes))
+        assert (done.records, done.dead) == (len(changes), [])
+    found = {id_: source["note"] for id_, source in node.documents("shuffled").items()}
+    assert found == {id_: note for id_, note in last.items() if note is not None}
+
+
+def test_a_late_change_does_not_bring_a_deleted_row_back(node: Node) -> None:
+    schema = table("late")
+    sink = node.sink()
+    sink.prepare([schema])
+    key = {"id": 1, "line": "x"}
+    for change in (put(key, 5, note="a"), gone(key, 9), put(key, 7, note="late")):
+        assert deliver(sink, records_of(schema, [change])).dead == []
+    assert node.documents("late") == {}
+    settings = node.ask("GET", "/late/_settings")["late"]["settings"]["index"]
+    assert settings["gc_deletes"] == "3600s"
+
+
+def test_a_new_column_extends_the_mapping_and_is_found(node: Node) -> None:
+    old, new = (
+        table("growing"),
+        table("growing", Column("paid", t.BOOLEAN), Column("home", t.user("a", {"zip": t.INT32}))),
+    )
+    sink = node.sink()
+    sink.prepare([old])
+    deliver(sink, records_of(old, [put({"id": 1, "line": "x"}, 1, note="a")]))
+    sink.prepare([new])
+    deliver(sink, records_of(new, [put({"id": 2, "line": "x"}, 2, paid=True, home=(7,))]))
+    assert len(node.documents("growing")) == 2
+    for term in ({"paid": True}, {"home.zip": 7}):
+        assert node.ask("GET", "/growing/_search", {"query": {"term": term}})["hits"]["total"]["value"] == 1
+
+
+def test_a_mapping_that_does_not_fit_is_refused(node: Node) -> None:
+    node.ask("PUT", "/misfit", {"mappings": {"properties": {"note": {"type": "date"}}}})
+    with pytest.raises(SchemaRefused, match=r"note is date, not text; .*\(index misfit, table shop.misfit\)"):
+        node.sink().prepare([table("misfit")])
+
+
+def test_a_poison_document_goes_to_the_dead_letters_and_can_be_replayed(node: Node, tmp_path: Path) -> None:
+    schema = table("poison", Column("tags", t.map_of(t.TEXT, t.TEXT)))
+    sink = node.sink()
+    sink.prepare([schema])
+    rows = [put({"id": n, "line": "x"}, n, tags=(("k", "v" * (40_000 if n == 3 else 1)),)) for n in range(1, 6)]
+    done = deliver(sink, records_of(schema, rows))
+    (letter,) = done.dead
+    assert letter.key == '{"id":3,"line":"x"}'
+    assert "immense term" in letter.reason
+    assert done.records == 4
+    store = DeadLetterStore(tmp_path)
+    store.add(1, done.dead)
+    again = replay(store, sink, list(store.letters()), pipeline="p", now_us=5)
+    assert (again.delivered, again.refused, len(list(store.letters()))) == (0, 1, 1)
+    # An index that keeps maps without searching them takes it.
+    stored = node.sink(index="stored-{table}", map_fields=MapFields.STORED)
+    again = replay(store, stored, list(store.letters()), pipeline="p", now_us=6)
+    assert (again.delivered, again.refused, list(store.letters())) == (1, 0, [])
+    assert len(node.documents("stored-poison")["3|x"]["tags"]["k"]) == 40_000
+
+
+def test_a_node_that_is_killed_and_comes_back_loses_nothing(
+    node: Node, record_property: Callable[[str, object], None]
+) -> None:
+    seed = random.Random(3)
+    for number in range(KILLS):
+        kill_while_writing(node, f"killed-{number}", after=seed.randint(1, 15))
+    record_property("kills", KILLS)
+
+
+def kill_while_writing(node: Node, name: str, after: int) -> None:
+    """Kill the node when the writer has taken so many hundreds of 3,000 rows; it comes back when that was noticed."""
+    schema = table(name)
+    written, dead, away, back = (threading.Event() for _ in range(4))
+
+    def sleep(_: float) -> None:
+        away.set()
+        back.wait(0.2)
+
+    sink = node.sink(sleep, bulk_documents_max=50)
+    sink.prepare([schema])
+    rows = [put({"id": n, "line": "x"}, 100 + n, note="n" * 50) for n in range(3000)]
+    outcome: list[Delivered] = []
+
+    def run() -> None:
+        with sink.writer(Task("p", 1, 0, 0)) as writer:
+            for start in range(0, len(rows), 100):
+                writer.write(records_of(schema, rows[start : start + 100]))
+                if start == 100 * (after - 1):
+                    written.set()
+                if start == 2000:
+                    # What is in flight may be lost; the last rows are sent to a node that is down for sure.
+                    dead.wait(120)
+            outcome.append(writer.finish())
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    written.wait(120)
+    node.server.kill()
+    dead.set()
+    away.wait(120)
+    node.server.start()
+    back.set()
+    thread.join()
+    (done,) = outcome
+    assert away.is_set()
+    assert (done.records, done.dead) == (3000, [])
+    assert len(node.documents(name)) == 3000
+    # The batch once more, as after a crash of the pipeline.
+    assert deliver(sink, records_of(schema, rows)).dead == []
+    assert len(node.documents(name)) == 3000
+
+
+def test_a_cluster_that_is_away_is_told_before_the_start(node: Node) -> None:
+    away = SearchSink(SearchSettings(urls=("http://127.0.0.1:9",)))
+    with pytest.raises(DeliveryFailed, match=r"cannot be reached.*url http://127.0.0.1:9"):
+        away.check()
+    with pytest.raises(HTTPError):
+        node.ask("GET", "/there-is-no-such-index")
