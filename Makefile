@@ -37,8 +37,8 @@ $(STAMP): requirements.lock pyproject.toml setup.py $(wildcard src/penstock/*/_*
 install: $(STAMP) ## Create .venv from the lock file and install penstock into it
 
 .PHONY: run
-run: install ## Install, then run the demo: a small cluster, its change logs, a live view
-	@scripts/check-java --note
+run: install ## Install, then run the demo: a small cluster, its change logs, Spark, Delta tables, a live view
+	@scripts/prepare-run
 	@$(BIN)/penstock demo
 
 .PHONY: test

@@ -22,7 +22,7 @@ from penstock.cli import output
 from penstock.cli.demo_run import Outcome, Plan, run
 from penstock.cli.live_view import Figures, picture
 from penstock.cli.output import JsonOption
-from penstock.errors import InvalidInput, StorageError
+from penstock.errors import InvalidInput, StorageError, ToolMissing
 from penstock.settings import LogSettings, load
 
 _MARK = "penstock-demo.json"
@@ -54,9 +54,15 @@ def demo(
     seconds: Annotated[
         float | None, typer.Option("--seconds", metavar="S", min=0.1, help="With --cassandra: end after so long.")
     ] = None,
+    spark: Annotated[
+        bool | None,
+        typer.Option(
+            "--spark/--no-spark", help="Carry the changes into Delta tables; when Spark is here, unless told."
+        ),
+    ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Run a sandbox cluster under load, with a change log on every node; check every acknowledged write at the end."""
+    """Run a sandbox cluster with a change log on every node and a pipeline into Delta tables; check all at the end."""
     if not cassandra and (version is not None or seconds is not None):
         raise InvalidInput("--version and --seconds go with --cassandra")
     settings = _log_settings(config)
@@ -70,13 +76,29 @@ def demo(
     centres = parse_nodes(nodes)
     with _home(directory) as home, _stop_on_signal() as stopped:
         goal = rows if rows is not None or watched else _ROWS_UNWATCHED
-        plan = Plan(home, centres, seed, goal, paced=goal is None, settings=settings)
+        plan = Plan(home, centres, seed, goal, paced=goal is None, settings=settings, spark=_with_spark(spark))
         with _view(console, watched) as view:
             outcome = run(plan, stopped, view)
         _print_outcome(outcome, directory, json=json)
     output.flush()
     if not outcome.sound:
         raise typer.Exit(1)
+
+
+def _with_spark(wanted: bool | None) -> bool:
+    """Whether the pipeline runs. Where nobody said so and something is missing, the demo goes on without it."""
+    if wanted is False:
+        return False
+    from penstock.pipeline.session import check_installed
+
+    try:
+        check_installed()
+    except ToolMissing as error:
+        if wanted:
+            raise
+        output.note(f"note: {error.message}; the demo ends with the logs")
+        return False
+    return True
 
 
 def _cassandra(
@@ -217,6 +239,7 @@ def _print_outcome(outcome: Outcome, kept: str | None, *, json: bool) -> None:
     output.table(reader_headers, ((r.name, r.table, r.node, r.changes, r.behind) for r in figures.readers))
     output.line("")
     _print_verdict(outcome)
+    _print_lake(outcome)
     if kept is not None:
         first = f"{kept}/{figures.nodes[0].name}"
         output.line(f"\nThe logs are in {kept}. Look into them:")
@@ -242,9 +265,48 @@ def _print_verdict(outcome: Outcome) -> None:
         output.line(f"{output.count(verdict.unchecked, 'write')} could not be remembered and were not checked.")
 
 
+def _print_lake(outcome: Outcome) -> None:
+    lake = outcome.lake
+    if lake is None:
+        return
+    output.line("")
+    if lake.error is not None:
+        output.report(lake.error)
+        return
+    records = output.count(lake.records, "record")
+    output.line(f"Pipeline: {records}, merged from {lake.copies:,} logged changes, in Delta tables:")
+    rows = (
+        (table, report.source_rows, report.target_rows, sum(report.counts.values()))
+        for table, report in sorted(lake.reports.items())
+    )
+    output.table(("table", "rows in the cluster", "rows in the table", "differences"), rows)
+    if lake.sound:
+        output.line("Compared: every table is what the cluster itself holds.")
+    for table, report in lake.reports.items():
+        for difference in report.differences[:_LACKS_SHOWN]:
+            output.line(
+                f"  {table} {output.plain(difference.key)}: {difference.kind.value} {', '.join(difference.columns)}"
+            )
+
+
 def summary(outcome: Outcome) -> dict[str, object]:
     """The outcome as `penstock demo --json` prints it."""
     figures = outcome.figures
+    return {**_cluster_summary(outcome, figures), **_lake_summary(outcome)}
+
+
+def _lake_summary(outcome: Outcome) -> dict[str, object]:
+    lake = outcome.lake
+    if lake is None:
+        return {}
+    tables = {
+        table: {"rows": report.target_rows, **{kind.value: count for kind, count in report.counts.items()}}
+        for table, report in sorted(lake.reports.items())
+    }
+    return {"lake": {"sound": lake.sound, "records": lake.records, "copies": lake.copies, "tables": tables}}
+
+
+def _cluster_summary(outcome: Outcome, figures: Figures) -> dict[str, object]:
     return {
         "sound": outcome.sound,
         "acknowledged": figures.acknowledged,

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from random import Random
+from typing import TYPE_CHECKING
 
 from penstock.cli.live_view import Figures, NodeFigures, ReaderFigures
 from penstock.errors import PenstockError, Unavailable
@@ -32,6 +33,9 @@ from penstock.sandbox.workload import ORDERS, READINGS, TABLES, USERS, Workload
 from penstock.settings import LogSettings
 from penstock.system.clock import SystemClock
 from penstock.system.files import OsFiles
+
+if TYPE_CHECKING:
+    from penstock.cli.demo_lake import Lake, LakeOutcome
 
 # A demo that nobody stops ends by itself here; what was acknowledged is remembered, to be looked for at the end.
 WRITES_MAX = 1_000_000
@@ -61,6 +65,8 @@ class Plan:
     rows: int | None = None
     paced: bool = False
     settings: LogSettings = field(default_factory=LogSettings)
+    # Whether a pipeline on Spark carries the changes on into Delta tables.
+    spark: bool = False
 
 
 @dataclass(slots=True)
@@ -71,10 +77,11 @@ class Outcome:
     verdict: Verdict
     crashes: int
     errors: list[PenstockError] = field(default_factory=list)
+    lake: LakeOutcome | None = None
 
     @property
     def sound(self) -> bool:
-        return self.verdict.sound and not self.errors
+        return self.verdict.sound and not self.errors and (self.lake is None or self.lake.sound)
 
 
 class Reader:
@@ -200,6 +207,7 @@ def run(plan: Plan, stopped: threading.Event, view: Callable[[Figures], None]) -
         finally:
             session.finish_readers()
         session.refresh()
+        lake = session.finish_lake()
         errors = [reader.error for reader in session.readers if reader.error is not None]
         figures, crashes = session.figures, session.faults.crashes
     files = OsFiles()
@@ -210,7 +218,7 @@ def run(plan: Plan, stopped: threading.Event, view: Callable[[Figures], None]) -
     ]
     figures.events.append("looking for every acknowledged write in the logs …")
     view(figures)
-    return Outcome(figures, check(history, places, cluster.data_centres), crashes, errors)
+    return Outcome(figures, check(history, places, cluster.data_centres), crashes, errors, lake)
 
 
 class _Session:
@@ -234,6 +242,7 @@ class _Session:
         )
         self.readers = [Reader(self._log(node, table), name, lazy=name == "archive") for name, table, node in reads]
         self.figures.readers = [ReaderFigures(name, str(table), node) for name, table, node in reads]
+        self._lake = _lake(plan, names)
 
     def _log(self, node: str, table: TableId) -> str:
         return log_directory(self._plan.directory, node, table)
@@ -273,15 +282,41 @@ class _Session:
         for reader in self.readers:
             reader.finish(CATCH_UP_S)
 
+    def finish_lake(self) -> LakeOutcome | None:
+        """Let the pipeline deliver the rest, and compare its tables with the cluster."""
+        if self._lake is None:
+            return None
+        self.figures.events.append("the pipeline delivers the rest; then its tables are compared with the cluster …")
+        self._view(self.figures)
+        return self._lake.finish(self._cluster)
+
     def refresh(self) -> None:
         """Measure, and show."""
         figures = self.figures
+        if self._lake is not None:
+            figures.pipeline = _pipeline_line(self._lake)
         passed = self._meter.tick(figures)
         for node in figures.nodes:
             measure_node(node, [self._log(node.name, schema.table) for schema in TABLES], passed)
             node.up = self._cluster.nodes[node.name].up
         measure_readers(figures, self.readers, passed)
         self._view(figures)
+
+
+def _lake(plan: Plan, nodes: list[str]) -> Lake | None:
+    if not plan.spark:
+        return None
+    # Spark is heavy to import, and a demo may do without.
+    from penstock.cli.demo_lake import Lake
+
+    return Lake(plan.directory, nodes)
+
+
+def _pipeline_line(lake: Lake) -> str:
+    status = lake.status()
+    if status is None or not status.batches:
+        return "Spark is starting …"
+    return f"{status.records:,} records in {status.batches:,} batches, merged from {status.copies:,} logged changes"
 
 
 class Meter:

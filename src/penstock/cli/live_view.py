@@ -54,6 +54,8 @@ class Figures:
     refused: int = 0
     rate: float = 0.0
     directory: str = ""
+    # How far the pipeline into the Delta tables is; empty when there is none.
+    pipeline: str = ""
     nodes: list[NodeFigures] = field(default_factory=list)
     readers: list[ReaderFigures] = field(default_factory=list)
     events: deque[str] = field(default_factory=lambda: deque(maxlen=4))
@@ -116,6 +118,9 @@ def _footer(figures: Figures) -> Text:
     text = Text()
     for event in figures.events:
         text.append(f"{event}\n", "dim")
+    if figures.pipeline:
+        text.append("pipeline: ", "dim")
+        text.append(f"{figures.pipeline}\n")
     text.append("logs: ", "dim")
     text.append(figures.directory)
     return text

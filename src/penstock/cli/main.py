@@ -11,9 +11,12 @@ from collections.abc import Sequence
 
 import typer
 
-from penstock.cli import agent, cassandra, log, output
+from penstock.cli import agent, cassandra, dead_letters, log, output
+from penstock.cli.compare import compare
 from penstock.cli.demo import demo
 from penstock.cli.listen import listen
+from penstock.cli.pipeline import pipeline
+from penstock.cli.run import run
 from penstock.cli.sql import sql
 from penstock.cli.version import version
 from penstock.errors import PenstockError
@@ -23,7 +26,7 @@ INTERRUPTED = 130
 
 app = typer.Typer(
     name="penstock",
-    help="Change data capture: durable change logs per table, and their readers.",
+    help="Change data capture: durable change logs per table, their readers, and a pipeline on Spark.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -31,6 +34,10 @@ app = typer.Typer(
 app.add_typer(log.app, name="log")
 app.add_typer(agent.app, name="agent")
 app.add_typer(cassandra.app, name="cassandra")
+app.add_typer(dead_letters.app, name="dead-letters")
+app.command("pipeline")(pipeline)
+app.command("run")(run)
+app.command("compare")(compare)
 app.command("demo")(demo)
 app.command("sql")(sql)
 app.command("listen")(listen)

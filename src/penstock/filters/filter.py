@@ -49,6 +49,16 @@ class Filter:
         self.dropped = 0
         self.parked = 0
 
+    def truths(self, batch: ChangeBatch) -> pa.BooleanArray:
+        """Whether each change is kept; one at which a user function raises is not, and is counted as parked."""
+        rows = Rows(batch, self._columns)
+        truth = self._step.run(rows, pa.array([True] * rows.count, pa.bool_()))
+        keep = pc.if_else(pc.is_valid(truth), truth, rows.vectors.deletes())
+        if rows.failed:
+            keep = pc.and_(keep, pa.array([index not in rows.failed for index in range(rows.count)]))
+            self._note_failures(rows)
+        return keep
+
     def apply(self, batch: ChangeBatch) -> Filtered:
         """Cut the batch. A batch that is kept as a whole is returned as it is."""
         rows = Rows(batch, self._columns)
@@ -69,14 +79,17 @@ class Filter:
             self.dropped += result.dropped
             self.parked += parked
         if parked:
-            (function, error), count = rows.raised.most_common(1)[0]
-            log.warning(
-                "filter function raised",
-                table=str(self.schema.table),
-                log=self._name,
-                function=function,
-                error=error,
-                count=count,
-                parked=parked,
-            )
+            self._note_failures(rows)
         return result
+
+    def _note_failures(self, rows: Rows) -> None:
+        (function, error), count = rows.raised.most_common(1)[0]
+        log.warning(
+            "filter function raised",
+            table=str(self.schema.table),
+            log=self._name,
+            function=function,
+            error=error,
+            count=count,
+            parked=len(rows.failed),
+        )

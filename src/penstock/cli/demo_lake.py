@@ -1,0 +1,143 @@
+"""The demo's way through Spark: a pipeline from the logs of all nodes into Delta tables, and the proof that they agree.
+
+Spark starts while the cluster is already being written to. When the load has ended, the pipeline delivers what is left,
+and each table is compared, row by row, with what the sandbox's nodes hold in memory together.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.errors import DeliveryFailed, PenstockError
+from penstock.model.schema import TableSchema
+from penstock.pipeline.compare.comparison import Report, compare
+from penstock.pipeline.compare.delta_rows import DeltaRows, LakeShape
+from penstock.pipeline.compare.log_rows import as_batches
+from penstock.pipeline.pipeline import Pipeline
+from penstock.pipeline.session import spark_session
+from penstock.pipeline.status import PipelineStatus
+from penstock.sandbox.cluster import Cluster
+from penstock.settings import PipelineSettings, Settings
+from penstock.settings.sinks import DeltaSettings
+
+_NAME = "demo"
+_END_S = 300.0
+
+
+@dataclass(slots=True)
+class LakeOutcome:
+    """What arrived in the tables, and how it compares with the cluster."""
+
+    records: int = 0
+    copies: int = 0
+    batches: int = 0
+    reports: dict[str, Report] = field(default_factory=dict)
+    error: PenstockError | None = None
+
+    @property
+    def sound(self) -> bool:
+        return self.error is None and all(report.same for report in self.reports.values())
+
+
+class Lake:
+    """A pipeline in a thread of its own, from the first write of the demo to the last."""
+
+    def __init__(self, directory: str, nodes: Sequence[str]) -> None:
+        home = Path(directory)
+        self.directory = home / "lake"
+        self._settings = Settings(
+            pipeline=PipelineSettings(
+                name=_NAME,
+                checkpoint_directory=home / "pipeline",
+                logs=tuple(str(home / node) for node in nodes),
+                sinks=("delta",),
+            ),
+            delta=DeltaSettings(directory=self.directory),
+        )
+        self._stop = threading.Event()
+        self._spark: Any = None
+        self._pipeline: Pipeline | None = None
+        self._done: PipelineStatus | None = None
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="demo-pipeline", daemon=True)
+        self._thread.start()
+
+    def status(self) -> PipelineStatus | None:
+        """How far it is; None while Spark starts."""
+        return None if self._pipeline is None else self._pipeline.status()
+
+    def finish(self, cluster: Cluster) -> LakeOutcome:
+        """Deliver what is left, stop Spark, and compare."""
+        self._stop.set()
+        if self._pipeline is not None:
+            self._pipeline.stop()
+        self._thread.join(_END_S)
+        outcome = LakeOutcome()
+        if isinstance(self._error, PenstockError):
+            outcome.error = self._error
+            return outcome
+        if self._error is not None:
+            raise self._error
+        if self._done is None:
+            status = self.status()
+            outcome.error = DeliveryFailed(f"the pipeline did not end: {status and status.waiting}")
+            return outcome
+        outcome.records, outcome.copies, outcome.batches = self._done.records, self._done.copies, self._done.batches
+        now_s = int(time.time())
+        for schema in cluster.tables.values():
+            rows = cluster.rows(schema.table, now_s)
+            target = self.directory / schema.table.keyspace / schema.table.table
+            report = compare(_ClusterRows(schema, rows), DeltaRows(target, schema))
+            outcome.reports[str(schema.table)] = report
+        return outcome
+
+    def _run(self) -> None:
+        try:
+            settings = self._settings.pipeline
+            self._spark = spark_session(f"penstock {_NAME}", settings.master, settings.spark)
+            try:
+                self._deliver()
+            finally:
+                self._spark.stop()
+        except BaseException as error:  # noqa: BLE001
+            # It is told where the demo can end with it.
+            self._error = error
+
+    def _deliver(self) -> None:
+        first = self._pipeline = Pipeline(self._settings, spark=self._spark)
+        if not self._stop.is_set():
+            first.run()
+        before = first.status()
+        # Whatever came after the last batch, and no more than that.
+        last = Pipeline(self._settings, spark=self._spark)
+        last.run(available_now=True)
+        self._done = last.status()
+        self._done.batches += before.batches
+        for name, table in before.tables.items():
+            total = self._done.tables.setdefault(name, table)
+            if total is not table:
+                total.records += table.records
+                total.copies += table.copies
+
+
+class _ClusterRows:
+    """What the sandbox itself would answer."""
+
+    def __init__(self, schema: TableSchema, rows: list[dict[str, Any]]) -> None:
+        self.name = "the cluster"
+        self._schema = schema
+        self._rows = rows
+        self._shape = LakeShape()
+
+    def key(self) -> Sequence[str]:
+        return self._shape.key(self._schema)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        return as_batches(self._schema, self._rows, self._shape)

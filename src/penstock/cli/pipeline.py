@@ -1,0 +1,169 @@
+"""`penstock pipeline CONFIG`: the data pipeline on Spark, with its progress on the terminal."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich import box
+from rich.console import RenderableType
+from rich.live import Live
+from rich.table import Table
+
+from penstock.cli import output
+from penstock.cli.agent import ConfigArgument
+from penstock.cli.output import JsonOption
+from penstock.telemetry import set_up_logging
+
+if TYPE_CHECKING:
+    from penstock.pipeline.pipeline import Pipeline
+    from penstock.pipeline.status import PipelineStatus
+    from penstock.settings import Settings
+
+_VIEW_S = 0.5
+_JSON_S = 5.0
+_TABLES_SHOWN = 20
+
+
+def pipeline(
+    config: ConfigArgument,
+    once: Annotated[bool, typer.Option("--once", help="Deliver what is in the logs now, then end.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Merge the change logs of all nodes on Spark and deliver them, until Ctrl-C or SIGTERM."""
+    from penstock.pipeline.pipeline import Pipeline
+
+    set_up_logging(os.environ.get("PENSTOCK_LOG_LEVEL", "warning"))
+    settings = load_settings(config)
+    made = Pipeline(settings)
+    with ExitStack() as opened:
+        if settings.pipeline.http_port is not None:
+            _serve(opened, settings, made, json=json)
+        run(made, once=once, json=json)
+    status = made.status()
+    if json:
+        output.emit({"pipeline": "ended", **facts(status)})
+    else:
+        records, tables = output.count(status.records, "record"), output.count(len(status.tables), "table")
+        output.line(f"ended; {records} of {tables} delivered, merged from {status.copies:,} that nodes had logged")
+
+
+def _serve(opened: ExitStack, settings: Settings, made: Pipeline, *, json: bool) -> None:
+    from penstock.pipeline.metrics import PipelineEndpoints
+    from penstock.serve.http import HttpServer
+
+    wanted = settings.http.model_copy(update={"port": settings.pipeline.http_port})
+    server = opened.enter_context(HttpServer(wanted, PipelineEndpoints(made.status)))
+    if json:
+        output.emit({"pipeline": "starting", "http": server.address})
+        output.flush()
+
+
+def load_settings(config: str) -> Settings:
+    """The settings of a pipeline; of a Debezium file also what it says of Kafka, with the agent's own logs to read."""
+    from penstock import settings as settings_module
+    from penstock.capture.cassandra.debezium import properties
+    from penstock.pipeline.sinks.kafka.debezium import pipeline_tree
+
+    if not properties.is_properties(config):
+        return settings_module.load(config)
+    read = properties.read(config)
+    tree = pipeline_tree(read.pipeline)
+    for text in read.warnings:
+        output.note(f"note: {text}")
+    if tree.without_effect:
+        output.note(f"note: properties without effect: {', '.join(tree.without_effect)}")
+    directory = read.settings.agent.directory
+    ours = tree.sections.setdefault("pipeline", {})
+    ours.setdefault("logs", [str(directory)])
+    ours.setdefault("checkpoint_directory", str(directory / ".pipeline"))
+    built = settings_module.build(tree.sections, {}, file=config)
+    return read.settings.model_copy(
+        update={"pipeline": built.pipeline, "kafka": built.kafka, "transform": built.transform}
+    )
+
+
+def run(made: Pipeline, *, once: bool, json: bool) -> None:
+    """Run a pipeline in a thread of its own and show how it goes; signals stop it in good order."""
+    error: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            made.run(available_now=once)
+        except BaseException as raised:  # noqa: BLE001
+            # It is raised where the process can end with it.
+            error.append(raised)
+
+    thread = threading.Thread(target=work, name="penstock-pipeline", daemon=True)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: made.stop())
+    thread.start()
+    _follow(made, thread, json=json)
+    if error:
+        raise error[0]
+
+
+def _follow(made: Pipeline, thread: threading.Thread, *, json: bool) -> None:
+    console = output.progress_console()
+    if json or not console.is_terminal:
+        shown = time.monotonic()
+        while thread.is_alive():
+            thread.join(_VIEW_S)
+            if json and time.monotonic() - shown >= _JSON_S:
+                shown = time.monotonic()
+                output.emit({"pipeline": "running", **facts(made.status())})
+                output.flush()
+        return
+    with Live(console=console, transient=True, refresh_per_second=4) as live:
+        while thread.is_alive():
+            thread.join(_VIEW_S)
+            live.update(picture(made.status()))
+
+
+def facts(status: PipelineStatus) -> dict[str, object]:
+    """A status for programs."""
+    return {
+        "batch": status.batch,
+        "batches": status.batches,
+        "copies": status.copies,
+        "records": status.records,
+        "failures": status.failures,
+        "waiting": status.waiting,
+        "state_rows": status.state_rows,
+        "state_bytes": status.state_bytes,
+        "tables": {
+            name: {
+                "copies": table.copies,
+                "records": table.records,
+                "per_second": round(table.rate, 1),
+                "lag_ms": None if table.lag_ms is None else round(table.lag_ms, 1),
+            }
+            for name, table in sorted(status.tables.items())
+        },
+        "sinks": {
+            name: {"records": sink.records, "bytes": sink.bytes, "dead": sink.dead}
+            for name, sink in sorted(status.sinks.items())
+        },
+    }
+
+
+def picture(status: PipelineStatus) -> RenderableType:
+    """A status for people: the busiest tables."""
+    state = "waiting: " + status.waiting if status.waiting else f"batch {status.batch}, {status.batch_ms:,.0f} ms"
+    title = f"[bold]penstock pipeline[/]  {status.records:,} records of {status.copies:,} copies  [dim]{state}[/]"
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, expand=True, header_style="bold")
+    table.add_column("table")
+    for name in ("copies read", "records", "per second", "lag"):
+        table.add_column(name, justify="right")
+    busiest = sorted(status.tables.items(), key=lambda item: (-item[1].rate, item[0]))
+    for name, one in busiest[:_TABLES_SHOWN]:
+        lag = "-" if one.lag_ms is None else f"{one.lag_ms:,.0f} ms"
+        table.add_row(output.plain(name), f"{one.copies:,}", f"{one.records:,}", f"{one.rate:,.0f}", lag)
+    if len(busiest) > _TABLES_SHOWN:
+        table.add_row(f"… and {len(busiest) - _TABLES_SHOWN} more", "", "", "", "")
+    return table

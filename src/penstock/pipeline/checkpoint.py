@@ -1,0 +1,132 @@
+"""The pipeline's checkpoint directory: whose it is, and what must be the same when a batch is done again.
+
+    checkpoint/
+      pipeline.json    the pipeline's name, its buckets, the version of this layout
+      spark/           Spark's own checkpoint: which positions belong to which batch
+      plans/           the time of each batch, so that doing it again gives the same records
+      state/           what the fold remembers, committed batch by batch
+      wake             the second at which the next row expires, if any does
+      dead-letters/    records that no target took, unless the settings name another place
+
+A directory that belongs to another pipeline is refused: its positions and its state mean something else.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from penstock.errors import CorruptCheckpoint, InvalidSetting, StorageError
+from penstock.log import sealed
+from penstock.system.files import OsFiles
+
+_VERSION = 1
+# Plans of batches that Spark has committed are of no more use; a few are kept for whoever looks.
+_PLANS_KEPT = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What a checkpoint belongs to. The number of buckets can never change: state is kept by bucket."""
+
+    name: str
+    buckets: int
+    version: int = _VERSION
+
+
+class Checkpoint:
+    """The directory of one pipeline, made at its first start."""
+
+    def __init__(self, directory: Path, identity: Identity) -> None:
+        self.directory = directory
+        self.identity = identity
+
+    @classmethod
+    def open(cls, directory: Path, name: str, buckets: int | None, usual_buckets: int) -> Checkpoint:
+        """Open or make the directory. Without `buckets`: those of the checkpoint, or the usual number for a new one."""
+        file = directory / "pipeline.json"
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            if file.exists():
+                found = _read(file)
+                _check(found, name, buckets, directory)
+                return cls(directory, found)
+            if any(directory.iterdir()):
+                raise InvalidSetting(
+                    "the checkpoint directory holds something else; name an empty one", directory=directory
+                )
+            made = Identity(name, buckets or usual_buckets)
+            for part in ("spark", "plans", "state"):
+                (directory / part).mkdir()
+            sealed.write(OsFiles(), str(directory), file.name, asdict(made))
+        except OSError as error:
+            raise StorageError(f"cannot use the checkpoint directory: {error.strerror}", directory=directory) from error
+        return cls(directory, made)
+
+    @property
+    def spark(self) -> Path:
+        return self.directory / "spark"
+
+    @property
+    def state(self) -> Path:
+        return self.directory / "state"
+
+    @property
+    def wake(self) -> Path:
+        return self.directory / "wake"
+
+    def wake_at(self, second: int | None) -> None:
+        """Let the source begin a batch at this second although nothing new came, because something expires then."""
+        text = "" if second is None else str(second)
+        try:
+            if not self.wake.exists() or self.wake.read_text(encoding="utf-8") != text:
+                # A half-written number would wake too early or not at all, so it is replaced as a whole.
+                whole = self.wake.with_suffix(".new")
+                whole.write_text(text, encoding="utf-8")
+                whole.replace(self.wake)
+        except OSError as error:
+            raise StorageError(f"cannot note when something expires: {error.strerror}", file=self.wake) from error
+
+    def batch_time(self, batch: int, now_us: int) -> int:
+        """The time of a batch: now, when it is done for the first time, and the same each time after that."""
+        file = self.directory / "plans" / f"{batch}.json"
+        try:
+            if file.exists():
+                return int(sealed.read(OsFiles(), str(file))["now_us"])
+            sealed.write(OsFiles(), str(file.parent), file.name, {"now_us": now_us})
+            (self.directory / "plans" / f"{batch - _PLANS_KEPT}.json").unlink(missing_ok=True)
+        except OSError as error:
+            raise StorageError(f"cannot note the time of a batch: {error.strerror}", file=file) from error
+        except (ValueError, KeyError, TypeError) as error:
+            raise CorruptCheckpoint("the plan of a batch is damaged", file=file) from error
+        return now_us
+
+
+def _read(file: Path) -> Identity:
+    try:
+        data = sealed.read(OsFiles(), str(file))
+        found = Identity(str(data["name"]), int(data["buckets"]), int(data["version"]))
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptCheckpoint("the checkpoint's own description is damaged", file=file) from error
+    if found.version != _VERSION:
+        raise CorruptCheckpoint(f"the checkpoint has version {found.version}, not {_VERSION}", file=file)
+    return found
+
+
+def _check(found: Identity, name: str, buckets: int | None, directory: Path) -> None:
+    if found.name != name:
+        raise InvalidSetting(
+            f"the checkpoint belongs to pipeline {found.name}, not {name}; name another directory, or this pipeline",
+            directory=directory,
+        )
+    if buckets is not None and buckets != found.buckets:
+        raise InvalidSetting(
+            f"the pipeline began with {found.buckets} buckets and cannot go on with {buckets}",
+            directory=directory,
+        )
+
+
+def free_cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0))

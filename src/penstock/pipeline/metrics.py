@@ -1,0 +1,100 @@
+"""Metrics and health of a running pipeline, for the HTTP server that the agent has too.
+
+Values are read from the pipeline's status at the moment of the question; nothing is counted here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from penstock import telemetry
+from penstock.pipeline.status import PipelineStatus
+from penstock.serve.http import Endpoints
+
+_Numbers = Mapping[tuple[str], float] | Mapping[tuple[()], float]
+
+
+class PipelineEndpoints(Endpoints):
+    """The pipeline's answers."""
+
+    service = "penstock-pipeline"
+
+    def __init__(self, status: Callable[[], PipelineStatus]) -> None:
+        self._status = status
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(_StatusCollector(status))
+
+    def checks(self) -> dict[str, dict[str, Any]]:
+        status = self._status()
+        checks: dict[str, dict[str, Any]] = {"pipeline": {"healthy": status.running}}
+        if not status.running:
+            checks["pipeline"]["message"] = "not running"
+        checks["delivery"] = {"healthy": status.waiting is None}
+        if status.waiting is not None:
+            checks["delivery"]["message"] = status.waiting
+        return checks
+
+    def metrics(self) -> bytes:
+        return generate_latest(self._registry)
+
+
+class _StatusCollector(Collector):
+    """Turns one look at the status into metrics."""
+
+    def __init__(self, status: Callable[[], PipelineStatus]) -> None:
+        self._status = status
+
+    def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
+        status = self._status()
+        tables, sinks = status.tables.items(), status.sinks.items()
+        yield _gauge(telemetry.PIPELINE_RUNNING, "1 while the pipeline runs.", {(): float(status.running)})
+        waiting = {(): float(status.waiting is not None)}
+        yield _gauge(telemetry.PIPELINE_WAITING, "1 while a batch that failed is tried again.", waiting)
+        yield _counter(telemetry.PIPELINE_BATCHES, "Batches that were delivered.", {(): status.batches})
+        yield _counter(telemetry.PIPELINE_FAILURES, "Batches that failed.", {(): status.failures})
+        yield _gauge(telemetry.PIPELINE_BATCH_SECONDS, "How long the last batch took.", {(): status.batch_ms / 1000})
+        yield _counter(
+            telemetry.PIPELINE_COPIES,
+            "Changes that were read, each as often as nodes had logged it.",
+            {(name,): table.copies for name, table in tables},
+            ("table",),
+        )
+        yield _counter(
+            telemetry.PIPELINE_RECORDS,
+            "Records that the merge made of them.",
+            {(name,): table.records for name, table in tables},
+            ("table",),
+        )
+        yield _gauge(
+            telemetry.PIPELINE_LAG_SECONDS,
+            "How old the newest change was when it was delivered.",
+            {(name,): table.lag_ms / 1000 for name, table in tables if table.lag_ms is not None},
+            ("table",),
+        )
+        yield _gauge(telemetry.PIPELINE_STATE_ROWS, "Entries that the merge remembers.", {(): status.state_rows})
+        yield _gauge(telemetry.PIPELINE_STATE_BYTES, "What they take on disk.", {(): status.state_bytes})
+        taken = {(name,): sink.records for name, sink in sinks}
+        yield _counter(telemetry.SINK_RECORDS, "Records that the sink took.", taken, ("sink",))
+        sent = {(name,): sink.bytes for name, sink in sinks}
+        yield _counter(telemetry.SINK_BYTES, "Bytes that the sink took.", sent, ("sink",))
+        dead = {(name,): sink.dead for name, sink in sinks}
+        yield _counter(telemetry.SINK_DEAD_LETTERS, "Records that the sink will never take.", dead, ("sink",))
+
+
+def _counter(name: str, text: str, numbers: _Numbers, labels: tuple[str, ...] = ()) -> CounterMetricFamily:
+    made = CounterMetricFamily(name, text, labels=labels)
+    for values, number in numbers.items():
+        made.add_metric(values, float(number))
+    return made
+
+
+def _gauge(name: str, text: str, numbers: _Numbers, labels: tuple[str, ...] = ()) -> GaugeMetricFamily:
+    made = GaugeMetricFamily(name, text, labels=labels)
+    for values, number in numbers.items():
+        made.add_metric(values, float(number))
+    return made

@@ -1,0 +1,241 @@
+"""Pipeline: one streaming query that carries all tables from the change logs to the sinks.
+
+The source gives runs of encoded changes, Spark brings those of one bucket of keys together, one task per bucket folds
+them and hands them to the sinks (`task`). The driver then commits in this order: dead letters, the sinks, the fold's
+state, and last of all Spark's own place. A crash anywhere repeats the batch from the same state at the same time, so
+the sinks are given the same records again.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import structlog
+
+from penstock.errors import DeliveryFailed, Retry, StorageError, ToolMissing
+from penstock.filters.functions import Functions
+from penstock.pipeline import dead_letters, outcome, runs
+from penstock.pipeline.checkpoint import Checkpoint, free_cores
+from penstock.pipeline.fold.state import StateStore
+from penstock.pipeline.outcome import Outcome
+from penstock.pipeline.session import spark_session
+from penstock.pipeline.sinks.choice import make_sinks
+from penstock.pipeline.source import source
+from penstock.pipeline.spark_errors import penstock_error
+from penstock.pipeline.status import PipelineStatus, StatusBoard
+from penstock.pipeline.task import TaskPlan, run
+from penstock.pipeline.transforms.transforms import Transforms
+from penstock.settings import Settings
+from penstock.system.clock import Clock, SystemClock
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+log = structlog.get_logger()
+
+_CLUSTER_BUCKETS = 16
+_LOOK_S = 0.2
+_RETRY_S_MAX = 60.0
+# A new schema version is prepared for and the batch begun again; more rounds than this would mean a loop.
+_ROUNDS_MAX = 100
+
+
+class _Stopped(Exception):
+    """The pipeline was asked to stop before this batch began."""
+
+
+class Pipeline:
+    """A pipeline as its settings describe it. `run` returns when it is stopped, or when there is nothing left to do."""
+
+    def __init__(self, settings: Settings, *, spark: SparkSession | None = None, clock: Clock | None = None) -> None:
+        self._settings = settings
+        self._clock = clock or SystemClock()
+        self._spark = spark
+        self._board = StatusBoard()
+        self._stop = threading.Event()
+        self._error: BaseException | None = None
+        self._prepared: set[str] = set()
+        self._sinks = make_sinks(settings)
+        functions = Functions.load(settings.functions)
+        self._transforms = Transforms(settings.transform, functions)
+        cores = free_cores() if settings.pipeline.master.startswith("local") else _CLUSTER_BUCKETS
+        where = settings.pipeline
+        self._checkpoint = Checkpoint.open(where.checkpoint_directory, where.name, where.buckets, cores)
+        self._buckets = self._checkpoint.identity.buckets
+        self._state = StateStore(str(self._checkpoint.state), self._buckets)
+        self._dead = dead_letters.DeadLetterStore(
+            where.dead_letter_directory or self._checkpoint.directory / "dead-letters"
+        )
+
+    def status(self) -> PipelineStatus:
+        """What it has done so far."""
+        return self._board.read()
+
+    def stop(self) -> None:
+        """Ask it to stop: the batch that is under way is finished, no other is begun."""
+        self._stop.set()
+
+    def run(self, *, available_now: bool = False) -> None:
+        """Deliver until `stop`, or with `available_now` until everything that is there now is delivered."""
+        settings = self._settings.pipeline
+        for sink in self._sinks:
+            sink.check()
+        spark = self._spark or spark_session(f"penstock {settings.name}", settings.master, settings.spark)
+        source.register(spark)
+        failures = 0
+        try:
+            while not self._stop.is_set():
+                before = self._board.read().batches
+                try:
+                    self._board.began()
+                    self._run_query(spark, available_now=available_now)
+                    return
+                except _Stopped:
+                    return
+                # Spark raises whatever its own parts do; what can be tried again is decided below.
+                except Exception as error:  # noqa: BLE001
+                    failures = 0 if self._board.read().batches > before else failures
+                    failures += 1
+                    self._consider(error, failures)
+        finally:
+            self._board.ended()
+            if self._spark is None:
+                spark.stop()
+
+    def _consider(self, error: Exception, failures: int) -> None:
+        """Wait before the next try, or raise when no retry can help."""
+        settings = self._settings.pipeline
+        if isinstance(error, ImportError):
+            raise ToolMissing(f"a library is missing: {_first_line(error)}") from error
+        known = penstock_error(error)
+        hopeless = known is not None and known.retry is not Retry.TIMED
+        if hopeless or (settings.retries is not None and failures > settings.retries):
+            if known is not None:
+                raise known from (None if known is error else error)
+            raise DeliveryFailed(f"Spark gave up: {_first_line(error)}", pipeline=settings.name) from error
+        reason = _first_line(known or error)
+        wait = min(_RETRY_S_MAX, settings.retry_s * 2 ** min(failures - 1, 16))
+        self._board.failed(reason)
+        log.warning("batch failed", pipeline=settings.name, error=reason, again_in_s=wait)
+        self._stop.wait(wait)
+
+    def _run_query(self, spark: SparkSession, *, available_now: bool) -> None:
+        settings = self._settings.pipeline
+        self._error = None
+        reader = spark.readStream.format("penstock")
+        options = {**source.pipeline_options(self._settings, self._buckets), "wake": str(self._checkpoint.wake)}
+        for name, value in options.items():
+            reader = reader.option(name, value)
+        writer = reader.load().writeStream.foreachBatch(self._deliver).queryName(settings.name)
+        writer = writer.option("checkpointLocation", str(self._checkpoint.spark))
+        if available_now:
+            writer = writer.trigger(availableNow=True)
+        else:
+            writer = writer.trigger(processingTime=f"{int(settings.trigger_s * 1000)} milliseconds")
+        query = writer.start()
+        try:
+            self._wait(query)
+        finally:
+            if query.isActive:
+                query.stop()
+
+    def _wait(self, query: StreamingQuery) -> None:
+        while query.isActive:
+            if self._stop.wait(_LOOK_S):
+                if not query.status["isTriggerActive"]:
+                    return
+                time.sleep(_LOOK_S)
+        if self._error is not None:
+            raise self._error
+        failure = query.exception()
+        if failure is not None:
+            raise failure
+
+    def _deliver(self, frame: DataFrame, batch: int) -> None:
+        """Do one batch. Called by Spark; what it raises ends the query, so it is kept for whoever waits."""
+        try:
+            if self._stop.is_set():
+                raise _Stopped
+            if batch > self._state.committed:
+                self._do(frame, batch)
+        except BaseException as error:
+            self._error = error
+            # Spark's bridge to Python answers for ordinary errors only; for others its Java side would wait for ever.
+            raise RuntimeError("the batch was not done") from error
+
+    def _do(self, frame: DataFrame, batch: int) -> None:
+        began = time.monotonic()
+        now_us = self._checkpoint.batch_time(batch, self._clock.now_us())
+        outcomes = self._outcomes(frame, batch, now_us)
+        self._keep_dead_letters(batch, outcomes)
+        for sink in self._sinks:
+            payloads = [o.data for o in outcomes if o.kind == "sink" and o.name == sink.name and o.data]
+            sink.commit(self._settings.pipeline.name, batch, payloads)
+        self._state.commit(batch, {o.bucket: o.data for o in outcomes if o.kind == "state"})
+        self._checkpoint.wake_at(self._state.next_due_s())
+        rows, size = self._state.size()
+        self._board.holds(rows, size)
+        self._board.delivered(batch, outcomes, time.monotonic() - began, self._clock.now_us())
+        limit = self._settings.merge.state_bytes_max
+        if limit is not None and size > limit:
+            raise StorageError(f"the pipeline's state takes {size} bytes, more than merge.state_bytes_max = {limit}")
+
+    def _outcomes(self, frame: DataFrame, batch: int, now_us: int) -> list[Outcome]:
+        for _ in range(_ROUNDS_MAX):
+            plan = TaskPlan(
+                pipeline=self._settings.pipeline.name,
+                batch=batch,
+                now_us=now_us,
+                state_directory=str(self._checkpoint.state),
+                merge=self._settings.merge,
+                transform=self._settings.transform,
+                functions=dict(self._settings.functions),
+                sinks=self._sinks,
+                prepared=frozenset(self._prepared),
+            )
+            outcomes = list(outcome.from_arrow(_tasks(frame, plan, self._buckets)))
+            outcome.raise_failures(outcomes)
+            new = {o.data: o for o in outcomes if o.kind == "schema"}
+            if not new:
+                return outcomes
+            self._prepare(sorted(data.decode() for data in new))
+        raise DeliveryFailed("the schemas of a batch change each time that it is read", batch=batch)
+
+    def _prepare(self, texts: list[str]) -> None:
+        """Let the sinks know of new versions of tables, older ones first."""
+        schemas = sorted(map(runs.schema_of, texts), key=lambda schema: (schema.table, schema.version))
+        targets = [self._transforms.target(schema) for schema in schemas]
+        for sink in self._sinks:
+            sink.prepare(targets)
+        self._prepared |= {schema.fingerprint for schema in schemas}
+
+    def _keep_dead_letters(self, batch: int, outcomes: list[Outcome]) -> None:
+        letters = [letter for o in outcomes if o.kind == "dead" for letter in dead_letters.decode(o.data)]
+        if letters:
+            self._dead.add(batch, letters)
+            log.warning("records set aside", pipeline=self._settings.pipeline.name, batch=batch, count=len(letters))
+
+
+def _tasks(frame: DataFrame, plan: TaskPlan, buckets: int) -> pa.Table:
+    """One task per bucket; the rows they yield."""
+    from pyspark.sql import functions
+
+    together = frame.coalesce(1) if buckets == 1 else frame.repartitionById(buckets, functions.col("bucket"))
+    return together.mapInArrow(functools.partial(_in_task, plan), outcome.SPARK_SCHEMA).toArrow()
+
+
+def _in_task(plan: TaskPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    from pyspark import TaskContext
+
+    context: Any = TaskContext.get()
+    yield from run(plan, context.partitionId(), batches)
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:300]

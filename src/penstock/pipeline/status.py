@@ -1,0 +1,125 @@
+"""Status: what a running pipeline has done, table by table, for the terminal, metrics and tests."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from penstock.pipeline.outcome import Outcome
+
+# Rates are averages over about so many seconds.
+_RATE_S = 10.0
+
+
+@dataclass(slots=True)
+class TableStatus:
+    """One table: copies that were read, records that were delivered, and how old the newest change was by then."""
+
+    copies: int = 0
+    records: int = 0
+    newest_us: int | None = None
+    lag_ms: float | None = None
+    rate: float = 0.0
+
+
+@dataclass(slots=True)
+class SinkStatus:
+    """One sink: records and bytes that it took, and records that it will never take."""
+
+    records: int = 0
+    bytes: int = 0
+    dead: int = 0
+
+
+@dataclass(slots=True)
+class PipelineStatus:
+    """A snapshot of all figures."""
+
+    running: bool = False
+    batch: int = -1
+    batches: int = 0
+    batch_ms: float = 0.0
+    failures: int = 0
+    # Why the last batch failed, while it has not succeeded yet.
+    waiting: str | None = None
+    state_rows: int = 0
+    state_bytes: int = 0
+    tables: dict[str, TableStatus] = field(default_factory=dict)
+    sinks: dict[str, SinkStatus] = field(default_factory=dict)
+
+    @property
+    def records(self) -> int:
+        return sum(table.records for table in self.tables.values())
+
+    @property
+    def copies(self) -> int:
+        return sum(table.copies for table in self.tables.values())
+
+
+class StatusBoard:
+    """Takes the outcomes of batches and gives the status; used by several threads."""
+
+    def __init__(self) -> None:
+        self._status = PipelineStatus()
+        self._mutex = threading.Lock()
+        self._seen = time.monotonic()
+
+    def read(self) -> PipelineStatus:
+        """The figures as they are now."""
+        with self._mutex:
+            tables = {name: replace(table) for name, table in self._status.tables.items()}
+            sinks = {name: replace(sink) for name, sink in self._status.sinks.items()}
+            return replace(self._status, tables=tables, sinks=sinks)
+
+    def began(self) -> None:
+        with self._mutex:
+            self._status.running = True
+
+    def ended(self) -> None:
+        with self._mutex:
+            self._status.running = False
+
+    def failed(self, reason: str) -> None:
+        with self._mutex:
+            self._status.failures += 1
+            self._status.waiting = reason
+
+    def delivered(self, batch: int, outcomes: Iterable[Outcome], passed_s: float, now_us: int) -> None:
+        """A batch is done."""
+        with self._mutex:
+            status = self._status
+            now = time.monotonic()
+            since, self._seen = max(1e-6, now - self._seen), now
+            status.batch, status.batches, status.waiting = batch, status.batches + 1, None
+            status.batch_ms = passed_s * 1000
+            done: dict[str, int] = {}
+            for outcome in outcomes:
+                if outcome.kind == "table":
+                    self._count_table(outcome, now_us)
+                    done[outcome.name] = done.get(outcome.name, 0) + outcome.count
+                elif outcome.kind == "sink":
+                    sink = status.sinks.setdefault(outcome.name, SinkStatus())
+                    sink.records += outcome.count
+                    sink.bytes += outcome.size
+                elif outcome.kind == "dead":
+                    status.sinks.setdefault(outcome.name, SinkStatus()).dead += outcome.count
+            weight = min(1.0, since / _RATE_S)
+            for name, table in status.tables.items():
+                table.rate += weight * (done.get(name, 0) / since - table.rate)
+
+    def holds(self, rows: int, size: int) -> None:
+        """How much the fold remembers."""
+        with self._mutex:
+            self._status.state_rows, self._status.state_bytes = rows, size
+
+    def _count_table(self, outcome: Outcome, now_us: int) -> None:
+        table = self._status.tables.setdefault(outcome.name, TableStatus())
+        table.records += outcome.count
+        table.copies += outcome.size
+        newest = json.loads(outcome.data)["newest_us"]
+        if newest is not None:
+            table.newest_us = max(newest, table.newest_us or newest)
+            table.lag_ms = max(0.0, (now_us - newest) / 1000)

@@ -1,0 +1,1 @@
+"""What is done to records between the merge and the sinks: filters, columns, masks, names."""
