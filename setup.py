@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -28,4 +29,5 @@ def extensions() -> list[Extension]:
     return list(built)
 
 
-setup(ext_modules=extensions())
+# The kernels are independent of each other, and gcc takes its time with some.
+setup(ext_modules=extensions(), options={"build_ext": {"parallel": os.cpu_count() or 1}})

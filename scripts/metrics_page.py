@@ -6,8 +6,11 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+from penstock.pipeline.metrics import StatusCollector
+from penstock.pipeline.status import PipelineStatus, SinkStatus, TableStatus
 from penstock.serve.metrics import METRICS, Metric
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference" / "metrics.md"
@@ -40,9 +43,28 @@ penstock_parked_entries > 0                                     # for hours: a t
 """
 
 
+_PIPELINE = """
+## The pipeline
+
+With `pipeline.http_port`, the pipeline gives these of its own under `/metrics`:
+
+| metric | kind | labels | meaning |
+| --- | --- | --- | --- |
+"""
+
+
 def page() -> str:
     """The whole page."""
-    return _HEAD + "".join(map(_row, METRICS)) + _TAIL
+    return _HEAD + "".join(map(_row, METRICS)) + _TAIL + _PIPELINE + "".join(_pipeline_rows())
+
+
+def _pipeline_rows() -> Iterator[str]:
+    # The status of no pipeline in particular, with a table and a sink, so that no metric is left out.
+    status = PipelineStatus(tables={"ks.t": TableStatus(lag_ms=0.0)}, sinks={"kafka": SinkStatus()})
+    for family in StatusCollector(lambda: status).collect():
+        labels = ", ".join(f"`{label}`" for label in family.samples[0].labels)
+        name = family.samples[0].name
+        yield f"| `{name}` | {family.type} | {labels} | {family.documentation} |\n"
 
 
 def _row(metric: Metric) -> str:

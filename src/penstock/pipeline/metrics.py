@@ -27,7 +27,7 @@ class PipelineEndpoints(Endpoints):
     def __init__(self, status: Callable[[], PipelineStatus]) -> None:
         self._status = status
         self._registry = CollectorRegistry(auto_describe=False)
-        self._registry.register(_StatusCollector(status))
+        self._registry.register(StatusCollector(status))
 
     def checks(self) -> dict[str, dict[str, Any]]:
         status = self._status()
@@ -43,7 +43,7 @@ class PipelineEndpoints(Endpoints):
         return generate_latest(self._registry)
 
 
-class _StatusCollector(Collector):
+class StatusCollector(Collector):
     """Turns one look at the status into metrics."""
 
     def __init__(self, status: Callable[[], PipelineStatus]) -> None:

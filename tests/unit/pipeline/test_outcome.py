@@ -33,9 +33,9 @@ def test_error_of_a_task_is_raised_on_the_driver_as_what_it_was() -> None:
     ("text", "kind", "message"),
     [
         (
-            "[PYTHON_ERROR] Traceback:\n  File x\npenstock.errors.CorruptLog: damage inside the log (file a.avro)\n SQL",
+            "[PYTHON_ERROR] Traceback:\n  File x\npenstock.errors.CorruptLog: damage inside (file a.avro)\n SQL",
             CorruptLog,
-            "damage inside the log (file a.avro)",
+            "damage inside (file a.avro)",
         ),
         ("penstock.errors.StorageError: one\n\npenstock.errors.SchemaRefused: two\n", SchemaRefused, "two"),
     ],

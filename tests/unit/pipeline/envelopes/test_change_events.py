@@ -189,3 +189,10 @@ def test_names_can_be_made_to_suit_avro() -> None:
     [(key, value)] = json_events(records_of(schema, [change]), replace(CHOICE, sanitised=True))
     assert key == {"_1_id": 1}
     assert value["after"]["a_b"]["value"] == "x"
+
+
+def test_a_write_time_that_no_clock_shows_does_not_stop_the_event() -> None:
+    written = 1_700_000_000_000_000_000
+    [(_, value)] = json_events(records_of(USERS, [replace(user(1), time=written)]))
+    source = value["source"]
+    assert (source["ts_us"], source["ts_ns"]) == (written, (1 << 63) - 1 - ((1 << 63) - 1) % 1000)

@@ -95,6 +95,13 @@ def test_only_the_last_record_of_a_row_says_what_was_before_the_batch(tmp_path: 
     assert by_item == {"nut": (1, 3), "bolt": (None, 7)}
 
 
+def test_the_last_record_of_a_partitions_static_row_is_not_its_deletion(tmp_path: Path) -> None:
+    case = Case(tmp_path, CARTS, every=False)
+    case.fold(Change(Op.UPDATE, {"customer": 1}, {"owner": Set("ann")}, time=5))
+    told = case.told(Change(Op.DELETE_PARTITION, {"customer": 1}, time=20))
+    assert [(op, after) for op, _, after in told] == [(Op.DELETE, None), (Op.DELETE_PARTITION, None)]
+
+
 def test_a_partition_deletion_tells_each_row_that_it_takes_and_then_itself(tmp_path: Path) -> None:
     case = Case(tmp_path, CARTS)
     case.fold(cart("a", 10, 1), cart("b", 30, 2))
@@ -200,6 +207,43 @@ def test_a_column_that_was_dropped_and_added_again_begins_empty(tmp_path: Path) 
     case.fold(insert("bolt", 20, count=1), schema=without)
     ((_, _, after),) = case.told(insert("nut", 30, count=2), schema=again)
     assert after == {"item": "nut", "count": 2, "place": None}
+
+
+def test_a_renamed_key_column_is_still_the_key(tmp_path: Path) -> None:
+    case = Case(tmp_path, CARTS)
+    case.fold(cart("a", 10, 1), cart("b", 10, 2))
+    columns = [replace(c, name={"customer": "buyer", "item": "thing"}.get(c.name, c.name)) for c in CARTS.columns]
+    renamed = replace(CARTS, version=2, columns=tuple(columns))
+    update = Change(Op.UPDATE, {"buyer": 1, "thing": "a"}, {"count": Set(9)}, time=20)
+    ((_, before, after),) = case.told(update, schema=renamed)
+    assert (before["count"], after["count"], after["buyer"], after["thing"]) == (1, 9, 1, "a")
+    # A late range deletion of the older version still finds its rows.
+    where = Range(Bound(("b",), True), None)
+    told = case.told(Change(Op.DELETE_RANGE, {"customer": 1}, time=30, deletion=Deletion(30), range=where))
+    assert [(op, before and before["thing"]) for op, before, _ in told] == [(Op.DELETE, "b"), (Op.DELETE_RANGE, None)]
+
+
+def test_a_column_of_a_wider_type_keeps_its_values_and_of_another_type_does_not(tmp_path: Path) -> None:
+    case = Case(tmp_path, STOCK)
+    case.fold(insert("nut", 10, count=1, place="A"))
+    wider = (STOCK.columns[0], Column("count", types.INT64), Column("place", types.INET))
+    update = Change(Op.UPDATE, {"item": "nut"}, {"count": Set(1 << 40)}, time=20)
+    ((_, before, after),) = case.told(update, schema=replace(STOCK, version=2, columns=wider))
+    assert (before["count"], after["count"]) == (1, 1 << 40)
+    assert (before["place"], after["place"]) == (None, None)
+
+
+@pytest.mark.parametrize("multi_cell", [False, True])
+def test_a_user_type_with_one_more_field_keeps_its_values(tmp_path: Path, multi_cell: bool) -> None:
+    key = Column("item", types.TEXT, Role.PARTITION)
+    small = types.user("size", {"x": types.INT32, "y": types.TEXT}, multi_cell=multi_cell)
+    large = types.user("size", {"x": types.INT32, "y": types.TEXT, "z": types.INT32}, multi_cell=multi_cell)
+    first = TableSchema(TableId("shop", "boxes"), (key, Column("size", small)))
+    second = replace(first, version=2, columns=(key, Column("size", large), Column("count", types.INT32)))
+    case = Case(tmp_path, first)
+    case.fold(insert("box", 10, size=(1, "a")))
+    ((_, before, after),) = case.told(insert("box", 20, count=3), schema=second)
+    assert before["size"] == after["size"] == {"x": 1, "y": "a", "z": None}
 
 
 def test_copies_under_two_schema_versions_are_one_change(tmp_path: Path) -> None:

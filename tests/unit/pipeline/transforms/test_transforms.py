@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +47,8 @@ def row(number: int, **values: Any) -> dict[str, Any]:
 
 def records(
     changes: Iterable[Change],
-    after: list[dict[str, Any] | None] | None = None,
-    before: list[dict[str, Any] | None] | None = None,
+    after: Sequence[dict[str, Any] | None] | None = None,
+    before: Sequence[dict[str, Any] | None] | None = None,
 ) -> Records:
     batch = avro.encode(SCHEMA, list(changes))
     type_ = row_type(SCHEMA)

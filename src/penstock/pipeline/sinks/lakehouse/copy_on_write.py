@@ -36,7 +36,7 @@ def commit(table: DeltaTable, app: str, batch: int, reports: list[dict[str, Any]
 
 def _merge(table: DeltaTable, rows: Any, key: tuple[str, ...], properties: CommitProperties) -> None:
     names = {_quoted(name): f"source.{_quoted(name)}" for name in table.schema.names}
-    same = " AND ".join(f"target.{_quoted(name)} = source.{_quoted(name)}" for name in key)
+    same = " AND ".join(_same(name, nulls=rows.column(name).null_count > 0) for name in key)
     (
         Merger(str(table.storage.directory))
         .merge(rows, same, source_alias="source", target_alias="target", commit_properties=properties)
@@ -45,6 +45,16 @@ def _merge(table: DeltaTable, rows: Any, key: tuple[str, ...], properties: Commi
         .when_not_matched_insert(names, f"NOT source.{GONE}")
         .execute()
     )
+
+
+def _same(name: str, *, nulls: bool) -> str:
+    """Clustering values are null in the row that stands for a partition with static values only.
+
+    Such rows are asked for only where there are any: nothing but plain equality is a quick join.
+    """
+    target, source = f"target.{_quoted(name)}", f"source.{_quoted(name)}"
+    equal = f"({target} = {source})"
+    return f"({equal} OR ({target} IS NULL AND {source} IS NULL))" if nulls else equal
 
 
 def _quoted(name: str) -> str:

@@ -37,9 +37,9 @@ class DeltaLog:
         self.version = -1
         self.protocol: Action = {}
         self.metadata: Action = {}
-        # By path as it stands in the log.
+        # By path as it stands in the log; removals by path and deletion vector.
         self.adds: dict[str, Action] = {}
-        self.removes: dict[str, Action] = {}
+        self.removes: dict[tuple[str, str], Action] = {}
         self.transactions: dict[str, int] = {}
 
     def refresh(self) -> list[Action]:
@@ -127,16 +127,28 @@ class DeltaLog:
         for kind, value in action.items():
             if kind == "add":
                 self.adds[value["path"]] = value
-                self.removes.pop(value["path"], None)
+                self.removes.pop(_identity(value), None)
             elif kind == "remove":
-                self.adds.pop(value["path"], None)
-                self.removes[value["path"]] = value
+                # A file that gets another deletion vector is removed with the old one and added with the new one, in
+                # any order, and a checkpoint may still have both: a removal is only of the vector that it names.
+                known = self.adds.get(value["path"])
+                if known is not None and _identity(known) == _identity(value):
+                    del self.adds[value["path"]]
+                self.removes[_identity(value)] = value
             elif kind == "txn":
                 self.transactions[value["appId"]] = value["version"]
             elif kind == "metaData":
                 self.metadata = value
             elif kind == "protocol":
                 self.protocol = value
+
+
+def _identity(action: Action) -> tuple[str, str]:
+    """What the protocol calls the same file: its path with its deletion vector."""
+    vector = action.get("deletionVector")
+    if vector is None:
+        return action["path"], ""
+    return action["path"], f"{vector['storageType']}{vector['pathOrInlineDv']}@{vector.get('offset')}"
 
 
 def _plain(value: Any) -> Any:

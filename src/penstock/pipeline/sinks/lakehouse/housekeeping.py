@@ -52,7 +52,7 @@ def vacuum(storage: Storage, table: DeltaLog, until_ms: int) -> list[str]:
 
     Only what the table has used once, or what has a name of ours, is ever deleted.
     """
-    known = {file_of(path) for path in table.removes}
+    known = {file_of(path) for path, _ in table.removes}
     wanted = _files_of(table.adds.values())
     wanted |= _files_of(add for add in table.removes.values() if add.get("deletionTimestamp", 0) >= until_ms)
     removed = []

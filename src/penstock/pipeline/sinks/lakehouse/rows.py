@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.formats.arrow import to_arrow
+from penstock.model.schema import TableSchema
 from penstock.pipeline.dead_letters import dead_letter
 from penstock.pipeline.records import Records
 from penstock.pipeline.sinks.lakehouse.evolution import places
@@ -35,13 +36,17 @@ def key_columns(records: Records, target: pa.Schema) -> list[pa.Array]:
     ]
 
 
-def whole_keys(keys: list[pa.Array]) -> Any:
-    """Which records (a NumPy mask) are of one row: deletions of partitions and ranges lack clustering columns."""
-    whole = np.ones(len(keys[0]), bool)
-    for key in keys:
+def row_keys(schema: TableSchema, keys: list[pa.Array]) -> Any:
+    """Which records (a NumPy mask) are of a row that the table can have: all but those of the whole table.
+
+    A partition that has static values and no rows is shown as a row without clustering values, as SELECT shows it. A
+    deletion of a partition or of a range takes that row away, if it is there; its other rows have records of their own.
+    """
+    known = np.ones(len(keys[0]), bool)
+    for key in keys[: len(schema.partition)]:
         if key.null_count:
-            whole &= key.is_valid().to_numpy(zero_copy_only=False)
-    return whole
+            known &= key.is_valid().to_numpy(zero_copy_only=False)
+    return known
 
 
 def lake_rows(records: Records, target: pa.Schema, there: Any) -> tuple[pa.Table, Poison]:
@@ -67,7 +72,7 @@ def lake_rows(records: Records, target: pa.Schema, there: Any) -> tuple[pa.Table
 
 
 def complete_rows(records: Records, target: pa.Schema) -> tuple[pa.Table, Any, Poison]:
-    """A row for each record, of which one that is gone has only its key; which keys are whole; what does not fit."""
+    """A row for each record, of which one that is gone has only its key; which are of a row; what does not fit."""
     assert records.after is not None
     rows, poison = lake_rows(records, target, np.ones(len(records), bool))
     if records.after.null_count:
@@ -80,7 +85,7 @@ def complete_rows(records: Records, target: pa.Schema) -> tuple[pa.Table, Any, P
     keys = key_columns(records, target)
     for column, values in zip(records.schema.key, keys, strict=True):
         rows = rows.set_column(rows.schema.get_field_index(column.name), target.field(column.name), values)
-    return rows, whole_keys(keys), poison
+    return rows, row_keys(records.schema, keys), poison
 
 
 def dead_letters(records: Records, poison: Poison, sink: str) -> Iterator[DeadLetter]:

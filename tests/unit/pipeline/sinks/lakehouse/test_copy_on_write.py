@@ -65,3 +65,11 @@ def test_a_table_of_another_program_is_taken_over_as_it_is(tmp_path: Path) -> No
     write_deltalake(str(tmp_path / "shop/orders"), rows)
     deliver(make(tmp_path), 0, {0: [records(SCHEMA, [((1, "a"), None), ((2, "a"), row("z", None))])]})
     assert current(tmp_path) == {(2, "a"): row("z", None)}
+
+
+def test_a_partition_with_static_values_only_is_a_row_without_clustering_values(tmp_path: Path) -> None:
+    sink = make(tmp_path)
+    deliver(sink, 0, {0: [records(SCHEMA, [((1, None), row("static")), ((1, "a"), row("x")), ((2, None), row("y"))])]})
+    assert current(tmp_path) == {(1, None): row("static"), (1, "a"): row("x"), (2, None): row("y")}
+    deliver(sink, 1, {0: [records(SCHEMA, [((1, None), None), ((2, None), row("z")), ((3, None), None)])]})
+    assert current(tmp_path) == {(1, "a"): row("x"), (2, None): row("z")}

@@ -72,6 +72,22 @@ def test_a_checkpoint_stands_for_the_commits_before_it(tmp_path: Path, parts: in
     assert found.metadata["partitionColumns"] == ["part"]
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_removal_is_only_of_the_deletion_vector_that_it_names(tmp_path: Path, order: int) -> None:
+    write(tmp_path, 1)
+    log = log_of(tmp_path)
+    ((path, first),) = log.adds.items()
+    vectors = [{"storageType": "u", "pathOrInlineDv": "x" * 20, "offset": place, "sizeInBytes": 1} for place in (1, 9)]
+    second, third = ({**first, "deletionVector": vector} for vector in vectors)
+    assert log.commit([{"remove": {"path": path}}, {"add": second}][::order])
+    assert log.commit([{"remove": {"path": path, "deletionVector": vectors[0]}}, {"add": third}][::order])
+    assert log.adds == {path: third}
+    assert len(log.removes) == 2
+    assert log_of(tmp_path).adds == {path: third}
+    assert log.commit([{"remove": {"path": path, "deletionVector": vectors[1]}}])
+    assert not log.adds
+
+
 def test_a_log_that_is_not_whole_is_refused_with_the_file(tmp_path: Path) -> None:
     write(tmp_path, 2)
     commit = tmp_path / commit_path(1)

@@ -49,6 +49,16 @@ def test_rows_are_inserted_changed_and_deleted_by_key(tmp_path: Path) -> None:
     assert current(tmp_path) == {(1, "a"): row("one"), (2, "a"): row("four", None)}
 
 
+@pytest.mark.parametrize("vectors", [True, False])
+def test_partition_without_rows_is_a_row_without_clustering_values_until_it_has_one(
+    tmp_path: Path, vectors: bool
+) -> None:
+    sink = make(tmp_path, deletion_vectors=vectors)
+    deliver(sink, 0, {0: [records(SCHEMA, [((1, None), row("static")), ((2, None), row("other"))])]})
+    deliver(sink, 1, {0: [records(SCHEMA, [((1, None), row("again")), ((2, "a"), row("real")), ((2, None), None)])]})
+    assert current(tmp_path) == {(1, None): row("again"), (2, "a"): row("real")}
+
+
 def test_a_batch_is_one_commit_with_the_pipelines_transaction(tmp_path: Path) -> None:
     sink = make(tmp_path)
     deliver(sink, 7, {0: [records(SCHEMA, [((1, "a"), row("x"))])], 1: [records(SCHEMA, [((2, "a"), row("y"))])]})
@@ -412,3 +422,11 @@ def test_a_table_of_an_earlier_run_takes_records_before_its_schema_is_seen_again
 def test_records_of_a_table_that_nobody_has_prepared_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DeliveryFailed, match="was not prepared"):
         deliver(DeltaSink(DeltaSettings(directory=tmp_path)), 0, {0: [records(SCHEMA, [((1, "a"), None)])]})
+
+
+def test_a_partition_with_static_values_only_is_a_row_without_clustering_values(tmp_path: Path) -> None:
+    sink = make(tmp_path)
+    deliver(sink, 0, {0: [records(SCHEMA, [((1, None), row("static")), ((1, "a"), row("x")), ((2, None), row("y"))])]})
+    assert current(tmp_path) == {(1, None): row("static"), (1, "a"): row("x"), (2, None): row("y")}
+    deliver(sink, 1, {0: [records(SCHEMA, [((1, None), None), ((2, None), row("z")), ((3, None), None)])]})
+    assert current(tmp_path) == {(1, "a"): row("x"), (2, None): row("z")}

@@ -174,3 +174,11 @@ def test_two_tables_never_share_one_target(tmp_path: Path) -> None:
     other = TableSchema(TableId("other", "orders"), SCHEMA.columns, source="sandbox")
     with pytest.raises(InvalidSetting, match="would be the same"):
         make(tmp_path, SCHEMA, other, namespace="all")
+
+
+def test_a_partition_with_static_values_only_is_a_row_without_clustering_values(tmp_path: Path) -> None:
+    sink = make(tmp_path)
+    deliver(sink, 0, {0: [records(SCHEMA, [((1, None), row("static")), ((1, "a"), row("x")), ((2, None), row("y"))])]})
+    assert current(tmp_path) == {(1, None): row("static"), (1, "a"): row("x"), (2, None): row("y")}
+    deliver(sink, 1, {0: [records(SCHEMA, [((1, None), None), ((2, None), row("z")), ((3, None), None)])]})
+    assert current(tmp_path) == {(1, "a"): row("x"), (2, None): row("z")}
