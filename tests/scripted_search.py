@@ -39,6 +39,8 @@ class ScriptedSearch:
     indices: dict[str, Any] = field(default_factory=dict)
     documents: dict[tuple[str, str], tuple[int, dict[str, Any] | None]] = field(default_factory=dict)
     requests: list[tuple[str, str, bytes]] = field(default_factory=list)
+    # Scrolls that were begun and not ended.
+    scrolls: int = 0
     release: Event = field(default_factory=Event)
     lock: Lock = field(default_factory=Lock)
 
@@ -58,6 +60,10 @@ class ScriptedSearch:
                 return 200, self.product
             if path == "/_bulk":
                 return self._bulk(body)
+            if path.endswith("/_refresh"):
+                return 200, {}
+            if "/_search" in path:
+                return self._search(method, unquote(path.strip("/")).partition("/")[0], json.loads(body))
             return self._index(method, unquote(path.strip("/")), json.loads(body or b"{}"))
 
     def _bulk(self, body: bytes) -> tuple[int, Any]:
@@ -67,6 +73,22 @@ class ScriptedSearch:
             errors = any("error" in next(iter(result.values())) for result in results)
             return status, {"errors": errors, "items": results}
         return status, {"error": {"type": "scripted_exception", "reason": "as the script says"}, "status": status}
+
+    def _search(self, method: str, index: str, content: Any) -> tuple[int, Any]:
+        """A scroll: its name holds the index and how many documents were given."""
+        if method == "DELETE":
+            self.scrolls -= 1
+            return 200, {"succeeded": True}
+        if "scroll_id" in content:
+            index, size, start = json.loads(content["scroll_id"])
+        else:
+            size, start = content["size"], 0
+            self.scrolls += 1
+            if index not in self.indices:
+                return 404, {"error": {"type": "index_not_found_exception"}}
+        found = [(id_, self.documents[index, id_][0], source) for id_, source in self.rows(index).items()]
+        page = [{"_id": a, "_version": b, "_source": c} for a, b, c in found[start : start + size]]
+        return 200, {"_scroll_id": json.dumps([index, size, start + size]), "hits": {"hits": page}}
 
     def _take(self, item: Item) -> dict[str, Any]:
         action, id_, meta, source = item

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import pickle
+import signal
 import struct
+import subprocess
+import sys
 import threading
 import urllib.request
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +23,7 @@ import pytest
 import structlog
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 
-from penstock.errors import DeliveryFailed, SchemaRefused
+from penstock.errors import SchemaRefused
 from penstock.model import types as t
 from penstock.model.change import Change, Op, Set
 from penstock.model.schema import Column, Role, TableId, TableSchema
@@ -30,10 +34,12 @@ from penstock.pipeline.sinks.sink import Delivered, Task, Writer
 from penstock.sandbox.apicurio_registry import ApicurioRegistry
 from penstock.sandbox.kafka_broker import KafkaBroker
 from penstock.settings.kafka import KafkaSettings
+from tests.integration.pipeline.kafka_task_process import RECORDS
 from tests.kafka_records import NOW_US, USERS, deleted_user, read_avro, records_of, user
 from tests.protobuf_reader import read_protobuf
 
-CACHE = Path(__file__).parent.parent.parent.parent / ".cache"
+ROOT = Path(__file__).parent.parent.parent.parent
+CACHE = ROOT / ".cache"
 PATIENCE_S = 120
 
 
@@ -258,6 +264,20 @@ def test_a_schema_that_the_registry_refuses_stops_the_batch_with_subject_and_ver
     assert refusal.value.place == {"subject": f"{topic_of(settings)}-value", "version": 1}
 
 
+def test_a_sink_that_is_set_to_stop_knows_the_schema_of_an_earlier_run(
+    broker: KafkaBroker, registry: ApicurioRegistry
+) -> None:
+    settings = settings_of(broker, value_format="avro", registry_url=registry.url, schema_policy="fail")
+    KafkaSink(settings).prepare([USERS])
+    KafkaSink(settings).prepare([USERS])
+    with pytest.raises(SchemaRefused, match="set to stop") as refusal:
+        KafkaSink(settings).prepare([_altered(2, Column("city", t.TEXT))])
+    assert refusal.value.place == {"subject": f"{topic_of(settings)}-value", "version": 1}
+    # The new schema was not registered on the way.
+    with urllib.request.urlopen(f"{registry.url}/subjects/{topic_of(settings)}-value/versions", timeout=60) as answer:
+        assert json.load(answer) == [1]
+
+
 def test_protobuf_records_are_read_by_protocol_buffers_own_parser(
     broker: KafkaBroker, registry: ApicurioRegistry
 ) -> None:
@@ -326,11 +346,49 @@ def test_what_a_dead_task_has_sent_is_never_seen(broker: KafkaBroker) -> None:
     # The task is started again elsewhere, while the first attempt is still there and does not know.
     kept = KEPT.clear(close=False)
     assert deliver(sink, [records], task).records == 20
-    with pytest.raises(DeliveryFailed, match="cannot go on"):
-        dead.finish()
-    dead.abort()
-    del kept
+    # It finds itself shut out, asks again, and hears that the batch is done.
+    dead.finish()
     assert len(consumed(broker, topic_of(settings))) == 20
+    assert len(consumed(broker, topic_of(settings), "read_uncommitted")) > 20
+    for session in kept:
+        session.close()
+
+
+def test_a_task_that_is_killed_again_and_again_delivers_every_record_once(broker: KafkaBroker, tmp_path: Path) -> None:
+    settings = settings_of(broker)
+    # Each process is killed at this step: with a transaction open, with one whose end nobody noted, and in between.
+    steps = ["sent", "done", "kept", "done", "sent"]
+    batches = 10
+    arguments = [broker.address, settings.topic_prefix, settings.topic_prefix, str(tmp_path / "next"), str(batches)]
+    for round_, step in enumerate([*steps, "end"]):
+        child = subprocess.Popen(
+            [sys.executable, "-m", "tests.integration.pipeline.kafka_task_process", *arguments],
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+        )
+        assert child.stdout is not None
+        with child.stdout as lines:
+            # Some batches pass first, so that the step comes from different batches.
+            seen = [line.strip() for line in itertools.islice(_until(lines, step, round_ % 3), 1000)]
+        if step == "end":
+            assert child.wait(PATIENCE_S) == 0
+        else:
+            assert step in seen
+            child.kill()
+            assert child.wait(PATIENCE_S) == -signal.SIGKILL
+    found = [record.id for record in consumed(broker, topic_of(settings))]
+    assert found == list(range(batches * RECORDS))
+
+
+def _until(lines: Iterable[str], step: str, times: int) -> Iterator[str]:
+    """The lines up to the step, which may come some times before."""
+    for line in lines:
+        yield line
+        if line.strip() == step:
+            if times == 0:
+                return
+            times -= 1
 
 
 def test_nothing_is_lost_or_doubled_when_the_broker_dies_in_the_middle(broker: KafkaBroker) -> None:

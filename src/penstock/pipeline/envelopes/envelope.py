@@ -34,6 +34,7 @@ from penstock.settings.kafka import Serialisation
 
 _INSERT, _UPDATE, _DELETE, _DELETE_PARTITION, _DELETE_RANGE, _TRUNCATE, _SNAPSHOT = range(len(Op))
 _POSITION_MAX = (1 << 31) - 1
+_NS_MAX = ((1 << 63) - 1) // 1000
 # About so much is written before it is handed on; of the first events nobody knows yet how large they are.
 _EVENTS_BYTES = 8 << 20
 _FIRST_EVENTS = 256
@@ -115,11 +116,14 @@ class Envelope:
         ops = batch.column("op").indices.to_numpy(zero_copy_only=False)
         deletion = _deletion(batch.column("deletion"))
         origin = batch.column("origin")
+        when = _when(batch, ops, deletion, now_us)
         tops: dict[str, pa.Array] = {
             "op": pa.array(ops, pa.int8()),
             "deletion": deletion,
             "now": pa.array([now_us], pa.int64()),
-            "when": _when(batch, ops, deletion, now_us),
+            "when": when,
+            # Writers may give any time. One that has no place in nanoseconds is the last that has.
+            "when_ns": pa.array(np.clip(when.to_numpy(zero_copy_only=False), -_NS_MAX, _NS_MAX), pa.int64()),
             "file": _file(origin, ops),
             "pos": _position(origin, ops),
         }

@@ -158,8 +158,8 @@ class EventLayout:
         def constant(name: str, value: str | None, schema: Schema = text) -> Node:
             return Node(_tree.CONST, schema, name=name, constant=value)
 
-        def time(name: str, factor: int, divisor: int, schema: Schema) -> Node:
-            return Node(_tree.INT, schema, ("when",), name, factor=factor, divisor=divisor)
+        def time(name: str, factor: int, divisor: int, schema: Schema, source: str = "when") -> Node:
+            return Node(_tree.INT, schema, (source,), name, factor=factor, divisor=divisor)
 
         children = [
             constant("version", self._choice.version),
@@ -170,7 +170,7 @@ class EventLayout:
             constant("db", "NULL"),
             constant("sequence", None, plain(connect.STRING)),
             time("ts_us", 1, 1, number),
-            time("ts_ns", 1000, 1, number),
+            time("ts_ns", 1000, 1, number, "when_ns"),
             constant("cluster", self._choice.cluster),
             Node(_tree.STRING, text, ("file",), "file"),
             Node(_tree.INT, plain(connect.INT32, optional=False), ("pos",), "pos"),

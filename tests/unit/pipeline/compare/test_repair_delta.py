@@ -51,7 +51,7 @@ CHANGED: Rows = {
     **{key: values for key, values in WANTED.items() if key != (3, "a")},
     (5, "a"): row("wrong", 5),
     (6, "a"): row(None, None),
-    (77, "a|"): row("too many"),
+    (77, "a|'"): row("too many"),
     (78, ""): row("too many"),
 }
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import pairwise
 from typing import Any
 
@@ -55,6 +56,8 @@ class Connection:
                     break
                 except BufferError:
                     self.wait()
+                    if self.failures:
+                        break
                 except KafkaException as error:
                     if error.args[0].code() != KafkaError._STATE:
                         raise self.trouble(error.args[0], topic) from error
@@ -62,22 +65,28 @@ class Connection:
                     self.failures.append(error.args[0])
                     break
             if number % _POLL_RECORDS == 0:
-                self.producer.poll(0)
+                self.wait(0)
             if self.failures:
                 break
         return sum(buffer.size for column in parcel.records.columns[:2] for buffer in column.buffers()[2:] if buffer)
 
-    def wait(self) -> None:
+    def wait(self, seconds: float = _WAIT_S) -> None:
         """Let the producer work for a while."""
         before = len(self.producer)
-        self.producer.poll(_WAIT_S)
+        try:
+            self.producer.poll(seconds)
+        except KafkaException as error:
+            self.failures.append(error.args[0])
         if self._away and len(self.producer) < before:
             self._is_back()
 
     def flush(self) -> None:
         """Return when the brokers have everything; raises when they refuse something."""
         while len(self.producer) and not self.failures:
-            self.producer.flush(_WAIT_S)
+            try:
+                self.producer.flush(_WAIT_S)
+            except KafkaException as error:
+                self.failures.append(error.args[0])
         if self.failures:
             raise self.trouble(self.failures[0])
         if self._away:
@@ -93,8 +102,10 @@ class Connection:
 
     def close(self) -> None:
         """Give up what still waits."""
-        self.producer.purge()
-        self.producer.flush(_WAIT_S)
+        # One that the broker has shut out says so once more.
+        with suppress(KafkaException):
+            self.producer.purge()
+            self.producer.flush(_WAIT_S)
 
     def _delivered(self, error: KafkaError | None, _: object) -> None:
         if error is not None:

@@ -139,11 +139,13 @@ def _register(
         text = protobuf_schema(shape, numbers)
     else:
         text = avro_schema(shape)
-    number = registry.register(subject, text, chosen.value.upper())
-    if newest is not None and settings.schema_policy is SchemaPolicy.FAIL and number != newest.number:
+    kind = chosen.value.upper()
+    stopping = settings.schema_policy is SchemaPolicy.FAIL
+    if stopping and newest is not None and registry.find(subject, text, kind) is None:
         raise SchemaRefused(
             "a table's schema has changed, and the sink is set to stop then", subject=subject, version=newest.version
         )
+    number = registry.register(subject, text, kind)
     if settings.compatibility is not None:
         registry.demand(subject, settings.compatibility)
     return number, numbers.known

@@ -61,12 +61,17 @@ class Registry:
         self._expect(status, found, subject)
         return Version(int(found["id"]), int(found["version"]), str(found["schema"]))
 
+    def find(self, subject: str, text: str, kind: str) -> int | None:
+        """The number of a schema that a subject has already; None when it is new."""
+        status, found = self._request("POST", f"/subjects/{quote(subject, safe='')}", _body(text, kind))
+        if status == _NOT_FOUND:
+            return None
+        self._expect(status, found, subject)
+        return int(found["id"])
+
     def register(self, subject: str, text: str, kind: str) -> int:
         """The number of a schema, which is registered if it is new. Raises SchemaRefused when the registry says no."""
-        body: dict[str, str] = {"schema": text}
-        if kind != "AVRO":
-            body["schemaType"] = kind
-        status, found = self._request("POST", f"/subjects/{quote(subject, safe='')}/versions", body)
+        status, found = self._request("POST", f"/subjects/{quote(subject, safe='')}/versions", _body(text, kind))
         if status in (_CONFLICT, _UNPROCESSABLE):
             newest = self.latest(subject)
             why = "it does not fit the versions before" if status == _CONFLICT else "the registry cannot use it"
@@ -114,6 +119,10 @@ class Registry:
             ) from error
         finally:
             connection.close()
+
+
+def _body(text: str, kind: str) -> dict[str, str]:
+    return {"schema": text} if kind == "AVRO" else {"schema": text, "schemaType": kind}
 
 
 def _parsed(text: bytes) -> Any:

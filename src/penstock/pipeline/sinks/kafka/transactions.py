@@ -27,6 +27,8 @@ from penstock.settings.kafka import KafkaSettings
 
 log = structlog.get_logger()
 _ANSWER_S = 10.0
+# Two attempts of one task that shut each other out do not go on for ever.
+_RENEWALS_MAX = 5
 _SPOOL_MEMORY_BYTES = 16 << 20
 
 
@@ -45,6 +47,7 @@ class TransactionalWriter(Writer):
         self._spool = Spool()
         self._done = False
         self._broken = False
+        self._renewals = 0
 
     def write(self, records: Records) -> None:
         if not len(records):
@@ -62,9 +65,15 @@ class TransactionalWriter(Writer):
 
     def finish(self) -> Delivered:
         session = self._session
-        if session is not None and not self._done:
-            while self._broken or not session.commit(self._task):
-                self._broken = not self._again(session)
+        while session is not None and not self._done:
+            try:
+                if self._broken:
+                    self._broken = not self._again(session)
+                else:
+                    self._done = session.commit(self._task)
+                    self._broken = not self._done
+            except FencedError as error:
+                session = self._renewed(error)
         self._spool.close()
         return self._delivered
 
@@ -84,14 +93,42 @@ class TransactionalWriter(Writer):
         return True
 
     def _open(self) -> Session:
+        """The session, with a transaction that is open unless the batch was done before."""
         if self._session is None:
-            self._session = KEPT.get(
-                self._key(), lambda: Session(self._settings.progress_topic, *self._properties, self._task)
-            )
-            self._done = self._session.has_done(self._task)
-            if not self._done:
-                self._session.begin()
+            try:
+                self._session = self._kept()
+                self._done = self._session.has_done(self._task)
+                if not self._done:
+                    self._session.begin()
+            except FencedError as error:
+                self._session = self._renewed(error)
+                self._broken = False
+                if not self._done:
+                    self._session.begin()
         return self._session
+
+    def _kept(self) -> Session:
+        made: Session = KEPT.get(
+            self._key(), lambda: Session(self._settings.progress_topic, *self._properties, self._task)
+        )
+        return made
+
+    def _renewed(self, error: FencedError) -> Session:
+        """A new session after the broker, or another attempt of the same task, has shut the old one out.
+
+        A transaction that lives too long is ended by the broker in this way. Its end may also have been the commit
+        whose answer was lost, or another attempt's, so the question whether the batch is done is asked once more.
+        """
+        self._renewals += 1
+        if self._renewals > _RENEWALS_MAX:
+            raise DeliveryFailed(
+                f"a transaction cannot go on: {error}", pipeline=self._task.pipeline, bucket=self._task.bucket
+            ) from error
+        KEPT.drop(self._key())
+        session = self._kept()
+        self._done = session.has_done(self._task)
+        self._broken = not self._done
+        return session
 
     def _key(self) -> object:
         return (*sorted(self._properties[0].items()), self._task.pipeline, self._task.bucket)
@@ -108,6 +145,7 @@ class Session:
         self._reader = Consumer({**reading, "reconnect.backoff.max.ms": "1000"}, logger=silent())
         # The batch whose transaction is known to be committed, with its time.
         self._last: tuple[int, int] | None = None
+        self._in_transaction = False
         # This ends what an earlier producer of the same id has left open.
         self._until_answered(lambda: self._connection.producer.init_transactions(_ANSWER_S))
 
@@ -129,7 +167,8 @@ class Session:
         try:
             self._connection.producer.begin_transaction()
         except KafkaException as error:
-            raise self._lost(error) from error
+            raise FencedError(error.args[0].name()) from error
+        self._in_transaction = True
 
     def send(self, parcel: Parcel, *, headers: bool) -> int:
         return self._connection.send(parcel, headers=headers)
@@ -145,12 +184,16 @@ class Session:
         except _GivenUp:
             return False
         self._last = (task.batch, task.now_us)
+        self._in_transaction = False
         return True
 
     def rollback(self) -> None:
+        if not self._in_transaction:
+            return
         self._connection.producer.purge()
         self._until_answered(lambda: self._connection.producer.abort_transaction(_ANSWER_S))
-        self._connection.producer.poll(0)
+        self._in_transaction = False
+        self._connection.wait(0)
 
     def close(self) -> None:
         self._connection.close()
@@ -163,21 +206,23 @@ class Session:
                 work()
             except KafkaException as error:
                 found = error.args[0]
+                if found.fatal():
+                    raise FencedError(found.name()) from error
                 if found.txn_requires_abort():
                     raise _GivenUp from error
-                if found.fatal() or not (found.retriable() or found.name().startswith("_")):
-                    raise self._lost(error) from error
+                if not (found.retriable() or found.name().startswith("_")):
+                    raise self._connection.trouble(found, self._place.topic) from error
                 self._connection.wait()
                 continue
             return
 
-    def _lost(self, error: KafkaException) -> DeliveryFailed:
-        """Most likely another attempt of the same task has taken the transaction over."""
-        return DeliveryFailed(f"a transaction cannot go on: {error.args[0].name()}", topic=self._place.topic)
+
+class FencedError(Exception):
+    """A producer that can do nothing more: the broker takes only newer ones of its name."""
 
 
 class _GivenUp(Exception):
-    """The brokers have ended the transaction."""
+    """A transaction that can only be ended and begun again."""
 
 
 class Spool:
