@@ -1,8 +1,10 @@
-"""`penstock compare SOURCE TARGET`: whether a table in a target is what its source holds, row by row."""
+"""`penstock compare SOURCE TARGET`: whether a table in a target is what its source holds, and making it so."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,12 +18,14 @@ from penstock.cli.output import JsonOption
 from penstock.cli.places import find
 from penstock.errors import InvalidInput
 from penstock.settings import Settings
+from penstock.settings.pipeline import TransformSettings
 
 if TYPE_CHECKING:
     from penstock.model.schema import TableId
-    from penstock.pipeline.compare.cassandra_rows import CassandraRows
     from penstock.pipeline.compare.comparison import Report
-    from penstock.pipeline.compare.log_rows import LogRows
+    from penstock.pipeline.compare.repair import Repaired
+    from penstock.pipeline.compare.shape import Shape
+    from penstock.pipeline.compare.sides import SourceRows, TargetRows
 
 _CASSANDRA = "cassandra"
 _SHOWN = 20
@@ -31,27 +35,49 @@ def compare(
     source: Annotated[
         str, typer.Argument(metavar="SOURCE", help="A directory with change logs, or `cassandra` (with --config).")
     ],
-    target: Annotated[str, typer.Argument(metavar="TARGET", help="The directory of a Delta table of current rows.")],
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="TARGET", help="The directory of a Delta table of current rows, or https://host:9200/index."
+        ),
+    ],
     table: Annotated[str, typer.Option("--table", metavar="KS.TABLE", help="The table in the source.")],
     config: Annotated[
-        str | None, typer.Option("--config", metavar="CONFIG", help="Settings; section cassandra says which cluster.")
+        str | None,
+        typer.Option("--config", metavar="CONFIG", help="Settings: which cluster, and the logins of both sides."),
     ] = None,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Write the rows that differ as the source has them.")
+    ] = False,
     json: JsonOption = False,
 ) -> None:
     """Compare a table of a target with its source by ranges of keys, and name the rows that differ."""
     from penstock.pipeline.compare.comparison import compare as run
-    from penstock.pipeline.compare.delta_rows import DeltaRows
+    from penstock.pipeline.compare.repair import repair as mend
 
     settings = Settings() if config is None else load_settings(config)
-    ours = _source(source, parse_table(table), settings)
-    theirs = DeltaRows(Path(target), ours.schema)
-    shown = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    with Progress(*shown, console=output.progress_console(), transient=True, disable=json) as progress:
+    if repair and settings.transform != TransformSettings():
+        raise InvalidInput("rows that section transform changes on their way cannot be repaired: the source has others")
+    ours, theirs = _sides(source, target, parse_table(table), settings)
+    done: Repaired | None = None
+    try:
+        with _progress(shown=not json) as step:
+            report = run(ours, theirs, progress=step)
+            if repair and not report.same:
+                done = mend(ours, theirs, report, pipeline=settings.pipeline.name, progress=step)
+    finally:
+        ours.close()
+    _print(report, json=json)
+    if repair:
+        _print_repaired(done, json=json)
+    if not (report if done is None else done.left).same:
+        raise typer.Exit(1)
+
+
+@contextmanager
+def _progress(*, shown: bool) -> Iterator[Callable[[str, int, int], None]]:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=output.progress_console(), transient=True, disable=not shown) as progress:
         steps: dict[str, TaskID] = {}
 
         def step(name: str, done: int, total: int) -> None:
@@ -59,32 +85,45 @@ def compare(
                 steps[name] = progress.add_task(name, total=total or None)
             progress.update(steps[name], completed=done)
 
-        report = run(ours, theirs, progress=step)
-    _print(report, json=json)
-    if not report.same:
-        raise typer.Exit(1)
+        yield step
 
 
-def _source(name: str, table: TableId, settings: Settings) -> LogRows | CassandraRows:
-    from penstock.pipeline.compare.delta_rows import LakeShape
-    from penstock.pipeline.compare.log_rows import LogRows
+def _sides(source: str, target: str, table: TableId, settings: Settings) -> tuple[SourceRows, TargetRows]:
+    if target.startswith(("http://", "https://")):
+        from penstock.pipeline.compare.search_rows import SearchRows, SearchShape, search_settings
 
+        chosen = search_settings(settings.search, target)
+        shape = SearchShape()
+        ours = _source(source, table, settings, shape)
+        index = SearchRows(chosen, ours.schema)
+        try:
+            shape.columns = index.columns()
+        except BaseException:
+            ours.close()
+            raise
+        return ours, index
+    from penstock.pipeline.compare.delta_rows import DeltaRows, LakeShape
+
+    ours = _source(source, table, settings, LakeShape())
+    return ours, DeltaRows(Path(target), ours.schema, settings.delta)
+
+
+def _source(name: str, table: TableId, settings: Settings, shape: Shape) -> SourceRows:
     if name == _CASSANDRA:
         from penstock.pipeline.compare.cassandra_rows import CassandraRows
 
         if not settings.cassandra.contact_points:
             raise InvalidInput("which cluster? name it with --config, in cassandra.contact_points")
-        return CassandraRows(settings, table, LakeShape())
+        return CassandraRows(settings, table, shape)
+    from penstock.pipeline.compare.log_rows import LogRows
+
     places = [place for place in find(name, str(table)) if not place.name]
-    return LogRows([place.directory for place in places], table, LakeShape(), int(time.time()))
+    return LogRows([place.directory for place in places], table, shape, int(time.time()))
 
 
 def _print(report: Report, *, json: bool) -> None:
     if json:
-        for difference in report.differences:
-            output.emit(
-                {"difference": difference.kind.value, "key": difference.key, "columns": list(difference.columns)}
-            )
+        _emit_differences(report, "difference")
         output.emit(
             {
                 "same": report.same,
@@ -100,10 +139,38 @@ def _print(report: Report, *, json: bool) -> None:
     if report.same:
         output.line("they are the same")
         return
-    counts = ", ".join(f"{count:,} {kind.value}" for kind, count in report.counts.items() if count)
-    output.line(f"they differ: {counts}, in {report.ranges_different} of {report.ranges} ranges")
+    output.line(f"they differ: {_counts(report)}, in {report.ranges_different} of {report.ranges} ranges")
+    _list_differences(report)
+
+
+def _print_repaired(done: Repaired | None, *, json: bool) -> None:
+    repaired, settled = (0, 0) if done is None else (done.repaired, done.settled)
+    if json:
+        if done is not None:
+            _emit_differences(done.left, "left")
+        output.emit({"repaired": repaired, "settled": settled, "rows_left": 0 if done is None else done.left.total})
+        return
+    if done is None:
+        output.line("there is nothing to repair")
+        return
+    output.line(f"{repaired:,} rows repaired" + (f", {settled:,} had become right meanwhile" if settled else ""))
+    if not done.left.same:
+        output.line(f"left: {_counts(done.left)}")
+        _list_differences(done.left)
+
+
+def _counts(report: Report) -> str:
+    return ", ".join(f"{count:,} {kind.value}" for kind, count in report.counts.items() if count)
+
+
+def _emit_differences(report: Report, name: str) -> None:
+    for difference in report.differences:
+        output.emit({name: difference.kind.value, "key": difference.key, "columns": list(difference.columns)})
+
+
+def _list_differences(report: Report) -> None:
     for difference in report.differences[:_SHOWN]:
         columns = f" in {', '.join(difference.columns)}" if difference.columns else ""
         output.line(f"  {difference.kind.value}{columns}: {output.plain(difference.key)}")
-    if sum(report.counts.values()) > _SHOWN:
+    if report.total > _SHOWN:
         output.line("  … (all of them with --json)")

@@ -19,7 +19,8 @@ from penstock.errors import DeliveryFailed, PenstockError
 from penstock.model.schema import TableSchema
 from penstock.pipeline.compare.comparison import Report, compare
 from penstock.pipeline.compare.delta_rows import DeltaRows, LakeShape
-from penstock.pipeline.compare.log_rows import as_batches
+from penstock.pipeline.compare.log_rows import as_images
+from penstock.pipeline.compare.sides import SourceRows
 from penstock.pipeline.pipeline import Pipeline
 from penstock.pipeline.session import spark_session
 from penstock.pipeline.status import PipelineStatus
@@ -127,17 +128,14 @@ class Lake:
                 total.copies += table.copies
 
 
-class _ClusterRows:
+class _ClusterRows(SourceRows):
     """What the sandbox itself would answer."""
 
     def __init__(self, schema: TableSchema, rows: list[dict[str, Any]]) -> None:
         self.name = "the cluster"
-        self._schema = schema
+        self.schema = schema
+        self.shape = LakeShape()
         self._rows = rows
-        self._shape = LakeShape()
 
-    def key(self) -> Sequence[str]:
-        return self._shape.key(self._schema)
-
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        return as_batches(self._schema, self._rows, self._shape)
+    def images(self) -> Iterator[pa.StructArray]:
+        return as_images(self.schema, self._rows)

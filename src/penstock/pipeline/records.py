@@ -46,6 +46,10 @@ class Records:
         """Per record the encoded key columns: equal for records of the same row."""
         return keys.key_bytes(self.changes)
 
+    def wide(self) -> Any:
+        """Which records (a NumPy mask) delete more than a row; what that means for each row is a record of its own."""
+        return np.isin(op_numbers(self.changes), _WIDE_OPS if self.schema.clustering else _WIDE_OPS[1:])
+
     def take(self, chosen: Any) -> Records:
         """The records with these numbers (a numpy array of integers), in that order."""
         indices = pa.array(chosen, pa.int64())
@@ -66,17 +70,15 @@ class Records:
             return self
         codes = pc.dictionary_encode(self.keys()).indices.to_numpy(zero_copy_only=False)
         count = len(codes)
-        rows = codes.max() + 1
         # Where a partition is one row, its deletion is the row's.
-        wide = np.isin(op_numbers(self.changes), _WIDE_OPS if self.schema.clustering else _WIDE_OPS[1:])
-        # Elsewhere it has the key of the partition's static row, and is not that row's last record.
-        own = np.flatnonzero(~wide)
-        lasts = np.zeros(rows, np.int64)
-        lasts[codes[own]] = own
-        firsts = np.zeros(rows, np.int64)
-        firsts[codes[own[::-1]]] = own[::-1]
-        keep = wide | (lasts[codes] == np.arange(count))
-        chosen = np.flatnonzero(keep)
+        wide = self.wide()
+        # A partition's own records have the key of its row without clustering values, and do not count as that one's.
+        numbers = np.flatnonzero(~wide)
+        lasts = np.zeros(codes.max() + 1, np.int64)
+        lasts[codes[numbers]] = numbers
+        firsts = np.zeros(codes.max() + 1, np.int64)
+        firsts[codes[numbers[::-1]]] = numbers[::-1]
+        chosen = np.flatnonzero(wide | (lasts[codes] == np.arange(count)))
         if len(chosen) == count:
             return self
         made = self.take(chosen)

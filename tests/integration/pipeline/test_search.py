@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
+from urllib.parse import quote
 
 import pytest
 
@@ -19,6 +20,9 @@ from penstock.errors import DeliveryFailed, SchemaRefused
 from penstock.model import types as t
 from penstock.model.change import Change, Marker, Op
 from penstock.model.schema import Column, Role, TableId, TableSchema
+from penstock.pipeline.compare.comparison import Kind, compare
+from penstock.pipeline.compare.repair import repair
+from penstock.pipeline.compare.search_rows import SearchRows, SearchShape, search_settings
 from penstock.pipeline.dead_letters import DeadLetterStore, replay
 from penstock.pipeline.records import Records
 from penstock.pipeline.sinks.search.search_sink import SearchSink
@@ -26,6 +30,7 @@ from penstock.pipeline.sinks.sink import Delivered, Task
 from penstock.sandbox.opensearch_server import OpenSearchServer
 from penstock.settings.sinks import MapFields, SearchSettings
 from tests.every_type import every_type_table
+from tests.given_rows import GivenRows
 from tests.row_records import gone, put, records_of
 
 # Rounds in which the node is killed.
@@ -101,6 +106,30 @@ def test_values_of_every_type_are_taken(node: Node) -> None:
     assert len(node.documents("every")) == len(changes)
     # The mapping that the node made of ours is one that we take again.
     node.sink().prepare([schema])
+
+
+def test_a_comparison_finds_documents_that_were_changed_and_a_repair_puts_them_right(node: Node) -> None:
+    schema, changes = every_type_table()
+    schema = replace(schema, table=TableId("ks", "repaired"))
+    rows = [replace(one, marker=Marker(), time=at + 1) for at, one in enumerate(changes) if one.op is Op.INSERT]
+    sink = node.sink()
+    sink.prepare([schema])
+    records = records_of(schema, rows)
+    deliver(sink, records)
+    assert records.after is not None
+    source = GivenRows(schema, SearchShape(), records.after)
+    target = SearchRows(search_settings(SearchSettings(), f"{node.server.url}/repaired"), schema)
+    assert compare(source, target).same
+    right = node.documents("repaired")
+    changed, deleted = sorted(right)[:2]
+    node.ask("POST", f"/repaired/_update/{quote(changed, safe='')}", {"doc": {"owner": "by hand"}})
+    node.ask("DELETE", f"/repaired/_doc/{quote(deleted, safe='')}")
+    node.ask("PUT", "/repaired/_doc/not%20ours", {"id": 5})
+    report = compare(source, target)
+    assert report.counts == {Kind.MISSING: 1, Kind.EXTRA: 1, Kind.DIFFERENT: 1}
+    done = repair(source, target, report, pipeline="p")
+    assert (done.repaired, done.left.total) == (3, 0)
+    assert node.documents("repaired") == right
 
 
 def test_repeated_and_reordered_batches_never_go_backwards(node: Node) -> None:

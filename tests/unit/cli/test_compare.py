@@ -49,6 +49,8 @@ def home(tmp_path: Path) -> Path:
 
 
 def run(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str]:
+    # What making the targets has logged is not the command's.
+    capsys.readouterr()
     code = main(["compare", *map(str, words), "--table", "shop.orders"])
     return code, capsys.readouterr().out
 

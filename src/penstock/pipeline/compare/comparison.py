@@ -7,14 +7,16 @@ rows looked at one by one.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import tempfile
-import zlib
+from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Protocol
+from types import TracebackType
+from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +25,10 @@ import pyarrow.compute as pc
 from penstock.errors import InvalidInput
 
 _RANGES = 64
-_KEY = "\x00key"
+KEY = "\x00key"
+# Columns whose names begin with this travel with their rows and are not compared.
+_CARRIED = "\x00"
+Progress = Callable[[str, int, int], None]
 
 
 class Side(Protocol):
@@ -58,7 +63,7 @@ class Difference:
 
 @dataclass(slots=True)
 class Report:
-    """What a comparison found. Differences beyond the limit are counted and not kept."""
+    """What a comparison found. Differences beyond the limit are counted, and of their keys only the hashes are kept."""
 
     source_rows: int = 0
     target_rows: int = 0
@@ -66,10 +71,23 @@ class Report:
     ranges_different: int = 0
     counts: dict[Kind, int] = field(default_factory=lambda: dict.fromkeys(Kind, 0))
     differences: list[Difference] = field(default_factory=list)
+    hashes: array[int] = field(default_factory=lambda: array("Q"), repr=False, compare=False)
 
     @property
     def same(self) -> bool:
         return not any(self.counts.values())
+
+    @property
+    def total(self) -> int:
+        return sum(self.counts.values())
+
+    def note(self, found: Sequence[Difference], keep: int) -> None:
+        """Add what one range has."""
+        self.ranges_different += bool(found)
+        for difference in found:
+            self.counts[difference.kind] += 1
+            self.hashes.append(key_hash(difference.key))
+        self.differences += found[: max(0, keep - len(self.differences))]
 
 
 def compare(
@@ -78,43 +96,107 @@ def compare(
     *,
     ranges: int = _RANGES,
     keep: int = 100_000,
-    progress: Callable[[str, int, int], None] = lambda *_: None,
+    only: Any = None,
+    progress: Progress = lambda *_: None,
 ) -> Report:
-    """Compare all rows. `progress` is told the step, how much of it is done, and how much there is (0: not known)."""
+    """Compare all rows, or `only` those whose keys have these hashes (a sorted NumPy array).
+
+    `progress` is told the step, how much of it is done, and how much there is (0: not known).
+    """
     report = Report(ranges=ranges)
-    with tempfile.TemporaryDirectory(prefix="penstock-compare-") as scratch:
-        wanted = _Spool(Path(scratch) / "source", source, ranges)
-        report.source_rows = wanted.fill(lambda done: progress(f"reading {source.name}", done, 0))
-        found = _Spool(Path(scratch) / "target", target, ranges, like=wanted.schema)
-        report.target_rows = found.fill(lambda done: progress(f"reading {target.name}", done, 0))
-        for number in range(ranges):
-            progress("comparing", number, ranges)
-            if _compare_range(wanted.table(number), found.table(number), report, keep):
-                report.ranges_different += 1
-        progress("comparing", ranges, ranges)
+    with Ranges(source, target, ranges=ranges, only=only, progress=progress) as spread:
+        report.source_rows, report.target_rows = spread.source_rows, spread.target_rows
+        for one in spread:
+            report.note(differences(one), keep)
     return report
+
+
+class Range(NamedTuple):
+    """The rows of both sides whose keys fall into one range, sorted by key; None: the side has none."""
+
+    source: pa.Table | None
+    target: pa.Table | None
+
+
+class Ranges:
+    """Both sides, spread over ranges of keys on disk while the context is open."""
+
+    def __init__(
+        self,
+        source: Side,
+        target: Side,
+        *,
+        ranges: int = _RANGES,
+        only: Any = None,
+        progress: Progress = lambda *_: None,
+    ) -> None:
+        self._source, self._target = source, target
+        self._ranges = ranges
+        self._only = only
+        self._progress = progress
+        self._scratch = tempfile.TemporaryDirectory(prefix="penstock-compare-")
+        self._spools: list[_Spool] = []
+        self.source_rows = 0
+        self.target_rows = 0
+
+    def __enter__(self) -> Self:
+        try:
+            self._fill()
+        except BaseException:
+            self._scratch.cleanup()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._scratch.cleanup()
+
+    def _fill(self) -> None:
+        """Read the target first: a row that it has is then never newer than what the source says of it."""
+        directory = Path(self._scratch.name)
+        found = _Spool(directory / "target", self._target, self._ranges, self._only)
+        self.target_rows = found.fill(lambda done: self._progress(f"reading {self._target.name}", done, 0))
+        wanted = _Spool(directory / "source", self._source, self._ranges, self._only)
+        self.source_rows = wanted.fill(lambda done: self._progress(f"reading {self._source.name}", done, 0))
+        found.fit(wanted.schema)
+        self._spools = [wanted, found]
+
+    def __iter__(self) -> Iterator[Range]:
+        wanted, found = self._spools
+        for number in range(self._ranges):
+            self._progress("comparing", number, self._ranges)
+            yield Range(wanted.table(number), found.table(number))
+        self._progress("comparing", self._ranges, self._ranges)
 
 
 class _Spool:
     """The rows of one side, in one file per range."""
 
-    def __init__(self, directory: Path, side: Side, ranges: int, like: pa.Schema | None = None) -> None:
+    def __init__(self, directory: Path, side: Side, ranges: int, only: Any) -> None:
         directory.mkdir()
         self._directory = directory
         self._side = side
         self._ranges = ranges
-        self.schema = like
+        self._only = only
+        # Of what was read; None when there was nothing.
+        self.schema: pa.Schema | None = None
 
     def fill(self, progress: Callable[[int], None]) -> int:
         writers: dict[int, Any] = {}
         rows = 0
         try:
             for batch in self._side.batches():
-                keyed = self._keyed(batch)
+                keyed = batch.add_column(0, KEY, key_text(batch, self._side.key()))
+                self.schema = keyed.schema
+                hashes = _hashes(keyed.column(KEY))
+                if self._only is not None:
+                    chosen = np.isin(hashes, self._only)
+                    keyed, hashes = keyed.filter(pa.array(chosen)), hashes[chosen]
                 rows += keyed.num_rows
-                hashes = _hashes(keyed.column(_KEY)) % self._ranges
-                for number in np.unique(hashes):
-                    part = keyed.filter(pa.array(hashes == number))
+                numbers = hashes % np.uint64(self._ranges)
+                for number in np.unique(numbers).tolist():
+                    part = keyed.filter(pa.array(numbers == number))
                     if number not in writers:
                         path = self._directory / f"{number}.arrow"
                         writers[number] = pa.ipc.new_file(str(path), keyed.schema)
@@ -125,31 +207,47 @@ class _Spool:
                 writer.close()
         return rows
 
+    def fit(self, other: pa.Schema | None) -> None:
+        """Give the columns that the other side has, in its types and order."""
+        if other is None or self.schema is None:
+            return
+        wanted = [field for field in other if not field.name.startswith(_CARRIED)]
+        missing = [field.name for field in wanted if field.name not in self.schema.names]
+        if missing:
+            raise InvalidInput(f"{self._side.name} has no column {missing[0]}")
+        carried = [field for field in self.schema if _is_carried(field.name)]
+        self.schema = pa.schema([self.schema.field(KEY), *wanted, *carried])
+
     def table(self, number: int) -> pa.Table | None:
         path = self._directory / f"{number}.arrow"
         if not path.exists():
             return None
+        assert self.schema is not None
         with pa.memory_map(str(path)) as file:
-            return pa.ipc.open_file(file).read_all().combine_chunks().sort_by(_KEY)
+            found = pa.ipc.open_file(file).read_all().combine_chunks().sort_by(KEY)
+        return found.select(self.schema.names).cast(self.schema)
 
-    def _keyed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        if self.schema is None:
-            self.schema = batch.schema
-        missing = [name for name in self.schema.names if name not in batch.schema.names]
-        if missing:
-            raise InvalidInput(f"{self._side.name} has no column {missing[0]}")
-        chosen = batch.select(self.schema.names).cast(self.schema)
-        keys = key_text(chosen, self._side.key())
-        fields = [pa.field(_KEY, pa.string()), *chosen.schema]
-        return pa.RecordBatch.from_arrays([keys, *chosen.columns], schema=pa.schema(fields))
+
+def _is_carried(name: str) -> bool:
+    return name.startswith(_CARRIED) and name != KEY
 
 
 def key_text(batch: pa.RecordBatch, names: Sequence[str]) -> pa.Array:
     """The key of each row as a JSON array; equal texts mean equal keys."""
-    rows = batch.select(list(names)).to_pylist()
+    columns = [_readable(batch.column(name)).to_pylist() for name in names]
     return pa.array(
-        [json.dumps([_plain(row[name]) for name in names], ensure_ascii=False) for row in rows], pa.string()
+        [json.dumps([_plain(value) for value in key], ensure_ascii=False) for key in zip(*columns, strict=True)],
+        pa.string(),
     )
+
+
+def _readable(values: pa.Array) -> pa.Array:
+    """Times and dates as text, for Python's own do not reach as far."""
+    if pa.types.is_date(values.type):
+        return values.cast(pa.string())
+    if not pa.types.is_timestamp(values.type):
+        return values
+    return values.cast(pa.timestamp(values.type.unit)).cast(pa.string())
 
 
 def _plain(value: Any) -> Any:
@@ -162,46 +260,51 @@ def _plain(value: Any) -> Any:
     return value if value is None or isinstance(value, bool | int | str) else str(value)
 
 
+def key_hash(key: str) -> int:
+    """The hash of a key's text, the same in every process."""
+    return int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest(), "little")
+
+
 def _hashes(keys: pa.Array) -> Any:
-    """A hash per text that is the same in every process."""
-    return np.fromiter((zlib.crc32(key.encode()) for key in keys.to_pylist()), np.uint32, len(keys))
+    return np.fromiter((key_hash(key) for key in keys.to_pylist()), np.uint64, len(keys))
 
 
-def _compare_range(source: pa.Table | None, target: pa.Table | None, report: Report, keep: int) -> bool:
-    """Compare one range; whether anything in it differs."""
+DOUBLED = "the row is there more than once"
+
+
+def differences(one: Range) -> list[Difference]:
+    """The rows of a range that differ."""
+    source, target = (None if side is None else _compared(side) for side in one)
     if source is None and target is None:
-        return False
+        return []
     if source is None or target is None:
         kind, side = (Kind.EXTRA, target) if source is None else (Kind.MISSING, source)
         assert side is not None
-        for key in side.column(_KEY).to_pylist():
-            _note(report, keep, Difference(kind, key))
-        return True
-    if source.equals(target):
-        return False
-    before = sum(report.counts.values())
-    _compare_rows(source, target, report, keep)
-    return sum(report.counts.values()) > before
+        return [Difference(kind, key) for key in side.column(KEY).to_pylist()]
+    return [] if source.equals(target) else list(_compare_rows(source, target))
 
 
-def _compare_rows(source: pa.Table, target: pa.Table, report: Report, keep: int) -> None:
-    ours, theirs = source.column(_KEY), target.column(_KEY)
+def _compared(side: pa.Table) -> pa.Table:
+    return side.select([name for name in side.column_names if not _is_carried(name)])
+
+
+def _compare_rows(source: pa.Table, target: pa.Table) -> Iterator[Difference]:
+    ours, theirs = source.column(KEY), target.column(KEY)
     for key in ours.filter(pc.invert(pc.is_in(ours, value_set=theirs))).to_pylist():
-        _note(report, keep, Difference(Kind.MISSING, key))
-    for key in theirs.filter(pc.invert(pc.is_in(theirs, value_set=ours))).to_pylist():
-        _note(report, keep, Difference(Kind.EXTRA, key))
-    doubled = theirs.value_counts()
-    twice = pc.struct_field(doubled, [0]).filter(pc.greater(pc.struct_field(doubled, [1]), 1)).to_pylist()
-    for key in twice:
-        _note(report, keep, Difference(Kind.EXTRA, key, ("the row is there more than once",)))
-    common = pc.and_(
-        pc.is_in(theirs, value_set=ours), pc.invert(pc.is_in(theirs, value_set=pa.array(twice, pa.string())))
-    )
+        yield Difference(Kind.MISSING, key)
+    counted = theirs.value_counts()
+    twice = pc.struct_field(counted, [0]).filter(pc.greater(pc.struct_field(counted, [1]), 1))
+    double = pc.is_in(theirs, value_set=twice)
+    for key in twice.to_pylist():
+        yield Difference(Kind.EXTRA, key, (DOUBLED,))
+    for key in theirs.filter(pc.invert(pc.or_(double, pc.is_in(theirs, value_set=ours)))).to_pylist():
+        yield Difference(Kind.EXTRA, key)
+    common = pc.and_(pc.is_in(theirs, value_set=ours), pc.invert(double))
     mine = source.filter(pc.is_in(ours, value_set=theirs.filter(common)))
-    _bisect(mine.combine_chunks(), target.filter(common).combine_chunks(), report, keep)
+    yield from _bisect(mine.combine_chunks(), target.filter(common).combine_chunks())
 
 
-def _bisect(source: pa.Table, target: pa.Table, report: Report, keep: int) -> None:
+def _bisect(source: pa.Table, target: pa.Table) -> Iterator[Difference]:
     """Both have the same keys in the same order: find the rows that differ by halves."""
     waiting = [(0, source.num_rows)]
     while waiting:
@@ -215,15 +318,15 @@ def _bisect(source: pa.Table, target: pa.Table, report: Report, keep: int) -> No
             continue
         changed = tuple(name for name in ours.column_names if not _same(ours.column(name)[0], theirs.column(name)[0]))
         if changed:
-            _note(report, keep, Difference(Kind.DIFFERENT, ours.column(_KEY)[0].as_py(), changed))
+            yield Difference(Kind.DIFFERENT, ours.column(KEY)[0].as_py(), changed)
 
 
 def _same(one: pa.Scalar, other: pa.Scalar) -> bool:
     """Equal values; NaN equals itself here, which Arrow's comparison of tables does not say."""
-    return bool(one.equals(other)) or repr(one.as_py()) == repr(other.as_py())
-
-
-def _note(report: Report, keep: int, difference: Difference) -> None:
-    report.counts[difference.kind] += 1
-    if len(report.differences) < keep:
-        report.differences.append(difference)
+    if one.equals(other):
+        return True
+    try:
+        return repr(one.as_py()) == repr(other.as_py())
+    except (OverflowError, ValueError):
+        # A time beyond Python's, which is never NaN.
+        return False

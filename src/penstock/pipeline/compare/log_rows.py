@@ -19,25 +19,23 @@ from penstock.merge.table_state import TableState, visible
 from penstock.model.change import Change, Marker, Op, Set
 from penstock.model.schema import TableId, TableSchema
 from penstock.pipeline.compare.shape import Shape
+from penstock.pipeline.compare.sides import SourceRows
 from penstock.pipeline.records import images
 
 _BATCH_ROWS = 10_000
 
 
-class LogRows:
+class LogRows(SourceRows):
     """The rows of one table, from all its logs."""
 
     def __init__(self, directories: Sequence[str], table: TableId, shape: Shape, now_s: int) -> None:
         self.name = f"the logs of {table}"
+        self.shape = shape
         self._directories = directories
-        self._shape = shape
         self._now_s = now_s
         self.schema = newest_schema(directories, table)
 
-    def key(self) -> Sequence[str]:
-        return self._shape.key(self.schema)
-
-    def batches(self) -> Iterator[pa.RecordBatch]:
+    def images(self) -> Iterator[pa.StructArray]:
         state = TableState(self.schema)
         names = {column.name for column in self.schema.columns}
         for directory in self._directories:
@@ -47,7 +45,7 @@ class LogRows:
                         # What a dropped column held is of no more interest.
                         kept = {name: cell for name, cell in change.cells.items() if name in names}
                         state.apply(change if len(kept) == len(change.cells) else replace(change, cells=kept))
-        yield from as_batches(self.schema, visible(state, self._now_s), self._shape)
+        yield from as_images(self.schema, visible(state, self._now_s))
 
 
 def newest_schema(directories: Iterable[str], table: TableId) -> TableSchema:
@@ -64,8 +62,8 @@ def newest_schema(directories: Iterable[str], table: TableId) -> TableSchema:
     return newest
 
 
-def as_batches(schema: TableSchema, rows: Iterable[dict[str, Any]], shape: Shape) -> Iterator[pa.RecordBatch]:
-    """Rows as `visible` gives them, in the columns that the target has."""
+def as_images(schema: TableSchema, rows: Iterable[dict[str, Any]]) -> Iterator[pa.StructArray]:
+    """Rows as `visible` gives them, as columns."""
     keys = {column.name for column in schema.key}
     waiting: list[Change] = []
     for row in rows:
@@ -75,7 +73,7 @@ def as_batches(schema: TableSchema, rows: Iterable[dict[str, Any]], shape: Shape
         marker = Marker() if len(key) == len(keys) else None
         waiting.append(Change(Op.INSERT, key, cells, time=0, marker=marker))
         if len(waiting) == _BATCH_ROWS:
-            yield shape.rows(schema, images(schema, avro.encode(schema, waiting), 0))
+            yield images(schema, avro.encode(schema, waiting), 0)
             waiting = []
     if waiting:
-        yield shape.rows(schema, images(schema, avro.encode(schema, waiting), 0))
+        yield images(schema, avro.encode(schema, waiting), 0)

@@ -18,5 +18,9 @@ class Shape(ABC):
         """The names of the columns that tell rows apart."""
 
     @abstractmethod
+    def shown(self, schema: TableSchema, rows: pa.StructArray) -> pa.StructArray:
+        """Of whole rows with plain values (`row_type`), those that the target has a place for."""
+
+    @abstractmethod
     def rows(self, schema: TableSchema, rows: pa.StructArray) -> pa.RecordBatch:
-        """Whole rows with plain values (`row_type`), as the target has them."""
+        """These rows, as the target has them."""

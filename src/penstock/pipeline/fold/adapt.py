@@ -2,33 +2,77 @@
 
 A column that was dropped and added again in between is a new column: what was written before does not come back. So
 rows are taken through every version that lies between. Columns keep their cells when the type is the same or the values
-can be widened; cells of a type that cannot become the other are left out.
+can be widened; cells of a type that cannot become the other are left out, and that is logged. Key columns can only be
+renamed, and are known by their place.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import structlog
 
+from penstock.errors import InvalidValue
 from penstock.formats import avro
 from penstock.formats.arrow import arrow_schema, from_arrow, to_arrow
 from penstock.model.batch import ChangeBatch
 from penstock.model.schema import TableSchema
+from penstock.model.types import Kind, Type
 from penstock.pipeline.fold.entries import binary_array, joined_bytes
+
+_log = structlog.get_logger()
+
+
+# What the values of a kind can become without loss.
+_WIDER: dict[Kind, frozenset[Kind]] = {
+    Kind.INT8: frozenset((Kind.INT16, Kind.INT32, Kind.INT64)),
+    Kind.INT16: frozenset((Kind.INT32, Kind.INT64)),
+    Kind.INT32: frozenset((Kind.INT64,)),
+    Kind.UINT8: frozenset((Kind.UINT16, Kind.UINT32, Kind.UINT64)),
+    Kind.UINT16: frozenset((Kind.UINT32, Kind.UINT64)),
+    Kind.UINT32: frozenset((Kind.UINT64,)),
+    Kind.FLOAT32: frozenset((Kind.FLOAT64,)),
+    Kind.ASCII: frozenset((Kind.TEXT,)),
+}
 
 
 def surviving(chain: Sequence[TableSchema], old: TableSchema, new: TableSchema) -> frozenset[str]:
-    """The columns that are in both versions and in every version between them."""
+    """The columns that are in both versions and in every version between them, with types that fit."""
     names = set(old.by_name) & set(new.by_name)
     prints = [schema.fingerprint for schema in chain]
     if old.fingerprint in prints and new.fingerprint in prints:
         start, stop = prints.index(old.fingerprint), prints.index(new.fingerprint)
         for schema in chain[start:stop]:
             names &= set(schema.by_name)
-    return frozenset(names)
+    return frozenset(name for name in names if _fits(old, new, name))
+
+
+def _fits(old: TableSchema, new: TableSchema, name: str) -> bool:
+    before, now = old.by_name[name].type, new.by_name[name].type
+    if becomes(before, now):
+        return True
+    _note_left_out(str(new.table), name, before.kind, now.kind)
+    return False
+
+
+def becomes(old: Type, new: Type) -> bool:
+    """Whether every value of one type is one of the other; user types may have got more fields."""
+    if old == new:
+        return True
+    if old.multi_cell != new.multi_cell:
+        return False
+    if old.kind is not new.kind:
+        return new.kind in _WIDER.get(old.kind, ())
+    if old.kind is Kind.USER:
+        if new.names[: len(old.names)] != old.names:
+            return False
+    elif not old.elements or len(old.elements) != len(new.elements) or old.length != new.length:
+        return False
+    return all(becomes(before, now) for before, now in zip(old.elements, new.elements, strict=False))
 
 
 def adapt(batch: ChangeBatch, schema: TableSchema, keep: frozenset[str]) -> ChangeBatch:
@@ -39,59 +83,72 @@ def adapt(batch: ChangeBatch, schema: TableSchema, keep: frozenset[str]) -> Chan
     for field in wanted:
         index = found.schema.get_field_index(field.name)
         column = found.column(index) if index >= 0 else None
-        if field.name in ("key", "cells"):
-            column = _group(column, field.type, len(batch), keep)
-        elif column is None or field.name in ("range", "before"):
-            column = _conform(column, field.type, len(batch), keep)
+        if column is None:
+            column = pa.nulls(len(batch), field.type)
+        elif field.name in ("key", "range"):
+            column = _by_place(column, field.type)
+        elif field.name in ("cells", "before"):
+            column = _by_name(column, field.type, keep)
         arrays.append(column)
+    if wanted.get_field_index("cells") >= 0 and found.schema.get_field_index("cells") < 0:
+        arrays[wanted.get_field_index("cells")] = _absent(wanted.field("cells").type, len(batch))
     return from_arrow(schema, pa.RecordBatch.from_arrays(arrays, schema=wanted))
 
 
-def _group(found: pa.StructArray | None, type_: pa.StructType, count: int, keep: frozenset[str]) -> pa.StructArray:
+def _by_name(found: pa.StructArray, type_: pa.StructType, keep: frozenset[str]) -> pa.StructArray:
     arrays = []
     for field in type_:
         column = None
-        if found is not None and field.name in keep and found.type.get_field_index(field.name) >= 0:
-            column = found.field(field.name)
-        arrays.append(_cast(column, field.type, count))
-    return pa.StructArray.from_arrays(arrays, fields=list(type_))
+        if field.name in keep and found.type.get_field_index(field.name) >= 0:
+            column = _cast(found.field(field.name), field.type)
+        arrays.append(_absent(field.type, len(found)) if column is None else column)
+    return pa.StructArray.from_arrays(arrays, fields=list(type_), mask=_nulls(found))
 
 
-def _conform(found: Any, type_: pa.DataType, count: int, keep: frozenset[str]) -> Any:
-    """A nullable struct whose parts follow the columns: it is kept where it fits, and dropped where it does not."""
-    if found is None:
-        return pa.nulls(count, type_)
+def _by_place(found: pa.Array, type_: pa.DataType) -> pa.Array:
+    """Key columns are never added or dropped, only renamed: they are the same by their place."""
     if found.type == type_:
         return found
-    if found.type.get_field_index("start") < 0 and pa.types.is_struct(type_):
-        mask = pa.array(~found.is_valid().to_numpy(zero_copy_only=False))
-        made = _group(found, type_, count, keep)
-        return pa.StructArray.from_arrays(
-            [made.field(i) for i in range(type_.num_fields)], fields=list(type_), mask=mask
-        )
-    return _cast(found, type_, count)
+    if pa.types.is_struct(type_) and found.type.num_fields == type_.num_fields:
+        arrays = [_by_place(found.field(place), field.type) for place, field in enumerate(type_)]
+        return pa.StructArray.from_arrays(arrays, fields=list(type_), mask=_nulls(found))
+    return found.cast(type_)
 
 
-def _cast(found: Any, type_: pa.DataType, count: int) -> Any:
-    if found is not None:
-        if found.type == type_:
-            return found
-        try:
-            return found.cast(type_)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
-            pass
-    return _absent(type_, count)
+def _nulls(found: pa.Array) -> pa.BooleanArray | None:
+    return found.is_null() if found.null_count else None
+
+
+@lru_cache(maxsize=4096)
+def _note_left_out(table: str, column: str, old: str, new: str) -> None:
+    """Say once that what was written under one type of a column cannot be read under the other."""
+    _log.warning("older cells of a column left out", table=table, column=column, old_type=old, new_type=new)
+
+
+def _cast(found: pa.Array, type_: pa.DataType) -> pa.Array:
+    if found.type == type_:
+        return found
+    try:
+        return found.cast(type_)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+        raise InvalidValue("rows cannot be read under another version of the table's schema") from error
 
 
 def _absent(type_: pa.DataType, count: int) -> Any:
     """What stands for no value: zero in the state of a cell, null elsewhere."""
-    if pa.types.is_struct(type_) and type_.get_field_index("state") >= 0:
+    if not pa.types.is_struct(type_):
+        return pa.nulls(count, type_)
+    if type_.get_field_index("state") >= 0:
         arrays = [
             pa.array(np.zeros(count, np.int8)) if field.name == "state" else pa.nulls(count, field.type)
             for field in type_
         ]
-        return pa.StructArray.from_arrays(arrays, fields=list(type_))
-    return pa.nulls(count, type_)
+    else:
+        nested = all(pa.types.is_struct(field.type) and not field.nullable for field in type_)
+        if not nested:
+            return pa.nulls(count, type_)
+        arrays = [_absent(field.type, count) for field in type_]
+    return pa.StructArray.from_arrays(arrays, fields=list(type_))
 
 
 def adapt_rows(

@@ -141,9 +141,11 @@ class ExactFold:
             yield Told(change, after.living(place), before.living(place), version)
             self._dropped(name, after, version)
         yield from self._others(change, identity, before, after, own=place if place else None)
-        alone = static and not after.rows_alive() and not altered and not wide
-        if alone:
-            lone = replace(change, key=self._partition_only(change), marker=None, deletion=None)
+        alone = static and not after.rows_alive() and not wide
+        if alone and (not altered or before.lone is not None or after.lone is not None):
+            cells = {cell: value for cell, value in change.cells.items() if self._columns[cell].role is Role.STATIC}
+            op = Op.UPDATE if place else change.op
+            lone = replace(change, op=op, key=self._partition_only(change), cells=cells, marker=None, deletion=None)
             version = self._grown((identity, _STATIC), _greatest(change))
             yield Told(lone, after.lone, before.lone, version)
         else:
@@ -170,7 +172,7 @@ class ExactFold:
     def _lone(self, change: Change, identity: bytes, before: _Picture, after: _Picture) -> Iterator[Told]:
         """A partition with living static cells and no row shows as one row without clustering values."""
         was, now = before.lone, after.lone
-        if (was is None) != (now is None):
+        if (was is None) != (now is None) or (was is not None and before.static != after.static):
             version = self._grown((identity, _STATIC), _greatest(change))
             yield Told(self._derived(change, was, now), now, was, version)
 

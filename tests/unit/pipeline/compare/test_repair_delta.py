@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,8 @@ from penstock.pipeline.compare.delta_rows import DeltaRows, LakeShape
 from penstock.pipeline.compare.repair import Repaired, repair
 from penstock.pipeline.sinks.lakehouse.delta_sink import DeltaSink
 from penstock.settings.sinks import DeltaSettings
+from tests.given_rows import GivenRows
 from tests.lake_records import SCHEMA, actions, by_key, deliver, query, records
-from tests.unit.pipeline.compare.source_rows import GivenRows
 
 Rows = dict[tuple[Any, ...], dict[str, Any]]
 
@@ -201,3 +202,59 @@ def test_extra_rows_with_a_collection_in_their_key_are_refused_before_anything_i
 def test_no_table_is_said_so(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="there is no Delta table here"):
         compare(GivenRows(SCHEMA, LakeShape(), []), DeltaRows(tmp_path / "nothing", SCHEMA))
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ({"id": [1], "line": ["a"], "note": ["x"]}, "the table has no column amount"),
+        ({"id": [1], "line": ["a"], "note": ["x"], "amount": [1 << 40]}, r"cannot \(.*column amount\)"),
+        ({"id": [1], "line": ["a"], "note": ["x"], "amount": [[1]]}, r"cannot \(.*column amount\)"),
+    ],
+    ids=["lacking", "too large", "of another type"],
+)
+def test_table_whose_columns_are_not_the_sources_is_told(tmp_path: Path, rows: dict[str, Any], message: str) -> None:
+    write_deltalake(str(tmp_path / "t"), pa.table(rows))
+    with pytest.raises(InvalidInput, match=message):
+        compare(GivenRows(SCHEMA, LakeShape(), given(WANTED)), DeltaRows(tmp_path / "t", SCHEMA))
+
+
+def test_table_with_wider_columns_is_compared_by_value(tmp_path: Path) -> None:
+    wide = pa.table({"more": [0], "amount": [1], "id": [1], "note": ["x"], "line": ["a"]})
+    write_deltalake(str(tmp_path / "t"), wide)
+    source = GivenRows(SCHEMA, LakeShape(), given({(1, "a"): row("x")}))
+    assert compare(source, DeltaRows(tmp_path / "t", SCHEMA)).same
+
+
+def foreign(directory: Path, number: int) -> None:
+    """Another program adds a row."""
+    rows = pa.table({"id": [number], "line": ["f"], "note": ["x"], "amount": pa.array([1], pa.int32())})
+    write_deltalake(str(directory), rows, mode="append")
+
+
+@pytest.mark.parametrize("conflicts", [1, 99])
+def test_repair_is_done_again_when_the_table_changes_under_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, conflicts: int
+) -> None:
+    table_of(tmp_path, CHANGED)
+    directory = tmp_path / "shop/orders"
+    commit = DeltaSink.commit
+    calls: list[int] = []
+
+    def disturbed(sink: DeltaSink, pipeline: str, batch: int, payloads: Sequence[bytes]) -> None:
+        calls.append(batch)
+        if len(calls) <= conflicts:
+            foreign(directory, 100 + len(calls))
+        commit(sink, pipeline, batch, payloads)
+
+    monkeypatch.setattr(DeltaSink, "commit", disturbed)
+    source, target = GivenRows(SCHEMA, LakeShape(), given(WANTED)), DeltaRows(directory, SCHEMA)
+    if conflicts > 5:
+        with pytest.raises(DeliveryFailed, match="another program has changed the table"):
+            repaired(source, target)
+        assert len(calls) == 6
+        return
+    _, done = repaired(source, target)
+    assert (done.repaired, done.left.total) == (5, 0)
+    assert calls == sorted(set(calls))
+    assert by_key(query(directory)) == {**WANTED, (101, "f"): row("x")}

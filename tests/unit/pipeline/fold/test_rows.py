@@ -299,3 +299,28 @@ def test_a_change_without_a_write_time_cannot_be_joined(tmp_path: Path) -> None:
     case = Case(tmp_path, STOCK)
     with pytest.raises(InvalidValue, match="without a write time"):
         case.fold(Change(Op.INSERT, {"item": "nut"}, {"count": Set(1)}, marker=Marker()))
+
+
+def test_a_deletion_that_covers_some_static_cells_shows_in_the_row_that_they_make(tmp_path: Path) -> None:
+    wider = replace(CARTS, columns=(*CARTS.columns, Column("city", types.TEXT, Role.STATIC)))
+    case = Case(tmp_path, wider)
+    key = {"customer": 1}
+    case.fold(Change(Op.UPDATE, key, {"owner": Set("ann"), "city": Set("Ulm", 30)}, time=5))
+    told = case.told(Change(Op.DELETE_PARTITION, key, time=20))
+    assert [(op, after and (after["owner"], after["city"])) for op, _, after in told] == [
+        (Op.UPDATE, (None, "Ulm")),
+        (Op.DELETE_PARTITION, None),
+    ]
+
+
+def test_a_static_cell_of_a_change_whose_row_stays_dead_shows_in_the_row_without_clustering_values(
+    tmp_path: Path,
+) -> None:
+    case = Case(tmp_path, CARTS)
+    case.fold(Change(Op.UPDATE, {"customer": 1}, {"owner": Set("ann")}, time=5))
+    row = {"customer": 1, "item": "a"}
+    told = case.told(Change(Op.UPDATE, row, {"owner": Set("bob")}, time=10, deletion=Deletion(10)))
+    assert [(op, after and (after["item"], after["owner"])) for op, _, after in told] == [
+        (Op.UPDATE, None),
+        (Op.UPDATE, (None, "bob")),
+    ]

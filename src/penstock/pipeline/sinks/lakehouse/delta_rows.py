@@ -42,7 +42,7 @@ from penstock.pipeline.sinks.lakehouse.key_index import (
     sort_order,
     to_file,
 )
-from penstock.pipeline.sinks.lakehouse.rows import Poison, key_columns, lake_rows, row_keys
+from penstock.pipeline.sinks.lakehouse.rows import Poison, key_columns, lake_rows, of_rows
 from penstock.pipeline.sinks.lakehouse.storage import Storage
 
 
@@ -96,7 +96,7 @@ class CurrentRows:
         keys = key_columns(records, self._schema)
         there = records.after.is_valid().to_numpy(zero_copy_only=False)
         rows, poison = lake_rows(records, self._schema, there)
-        chosen = row_keys(records.schema, keys) & ~poison.mask
+        chosen = of_rows(records) & ~poison.mask
         if not chosen.all():
             keys = [key.filter(pa.array(chosen)) for key in keys]
             rows = rows.filter(pa.array(chosen[there]))

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.formats.arrow import to_arrow
-from penstock.model.schema import TableSchema
 from penstock.pipeline.dead_letters import dead_letter
 from penstock.pipeline.records import Records
 from penstock.pipeline.sinks.lakehouse.evolution import places
@@ -36,17 +35,12 @@ def key_columns(records: Records, target: pa.Schema) -> list[pa.Array]:
     ]
 
 
-def row_keys(schema: TableSchema, keys: list[pa.Array]) -> Any:
-    """Which records (a NumPy mask) are of a row that the table can have: all but those of the whole table.
+def of_rows(records: Records) -> Any:
+    """Which records (a NumPy mask) are of a row that the table can have, and not of a partition, a range or the table.
 
-    A partition that has static values and no rows is shown as a row without clustering values, as SELECT shows it. A
-    deletion of a partition or of a range takes that row away, if it is there; its other rows have records of their own.
+    A partition that has static values and no rows is shown as a row without clustering values, as SELECT shows it.
     """
-    known = np.ones(len(keys[0]), bool)
-    for key in keys[: len(schema.partition)]:
-        if key.null_count:
-            known &= key.is_valid().to_numpy(zero_copy_only=False)
-    return known
+    return ~records.wide()
 
 
 def lake_rows(records: Records, target: pa.Schema, there: Any) -> tuple[pa.Table, Poison]:
@@ -85,7 +79,7 @@ def complete_rows(records: Records, target: pa.Schema) -> tuple[pa.Table, Any, P
     keys = key_columns(records, target)
     for column, values in zip(records.schema.key, keys, strict=True):
         rows = rows.set_column(rows.schema.get_field_index(column.name), target.field(column.name), values)
-    return rows, row_keys(records.schema, keys), poison
+    return rows, of_rows(records), poison
 
 
 def dead_letters(records: Records, poison: Poison, sink: str) -> Iterator[DeadLetter]:

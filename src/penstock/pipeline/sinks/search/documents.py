@@ -20,7 +20,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.formats.arrow import to_arrow
-from penstock.model.change import Op
 from penstock.model.schema import TableSchema
 from penstock.pipeline.records import Records
 from penstock.pipeline.sinks.json_values import TEXT_KINDS, Form, field, members, quote, render, unquote
@@ -33,7 +32,6 @@ _PIECE_ROWS_MAX = 8192
 # Cassandra lets writers choose any time; a version cannot be less than zero.
 _VERSION_MIN = 0
 # Numbers of the operations that concern more than a row. Where a partition is one row, its deletion is the row's.
-_WIDE_OPS = [list(Op).index(op) for op in (Op.DELETE_PARTITION, Op.DELETE_RANGE, Op.TRUNCATE)]
 _STATIC = "\\static"
 _NO_TEXT = pa.scalar(None, pa.string())
 
@@ -58,8 +56,7 @@ def bulk_lines(records: Records, index: str, columns: frozenset[str] | None = No
     schema = records.schema
     assert records.after is not None
     batch = to_arrow(records.changes, frozenset(column.name for column in schema.key))
-    numbers = pa.array(_WIDE_OPS if schema.clustering else _WIDE_OPS[1:], pa.int8())
-    wide = pc.is_in(batch.column("op").indices, value_set=numbers)
+    wide = pa.array(records.wide())
     key = batch.column("key")
     versions = pc.max_element_wise(records.versions, _VERSION_MIN)
     step = _piece_rows(records)

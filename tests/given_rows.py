@@ -20,7 +20,7 @@ class GivenRows(SourceRows):
         self,
         schema: TableSchema,
         shape: Shape,
-        rows: list[dict[str, Any] | None],
+        rows: list[dict[str, Any] | None] | pa.StructArray,
         before: Callable[[int], None] = lambda _: None,
     ) -> None:
         self.name = "given rows"
@@ -34,4 +34,5 @@ class GivenRows(SourceRows):
         self._before(self.readings)
         self.readings += 1
         for start in range(0, len(self.rows), 3):
-            yield pa.array(self.rows[start : start + 3], row_type(self.schema))
+            some = self.rows[start : start + 3]
+            yield some if isinstance(some, pa.Array) else pa.array(some, row_type(self.schema))

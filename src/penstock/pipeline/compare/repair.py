@@ -1,0 +1,166 @@
+"""Repair: the rows that a comparison found to differ are made what the source has now, through the target's own sink.
+
+Both sides are read again and only the keys in question kept, so that nothing is written for a row that has become right
+meanwhile. The sink's writer and commit do the rest, as a batch of a pipeline of its own, so that whatever the target
+knows of versions, keys and transactions stays true. Then the same keys are compared again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import structlog
+
+from penstock.errors import DeliveryFailed
+from penstock.model.change import Op
+from penstock.pipeline.compare.comparison import (
+    DOUBLED,
+    KEY,
+    Difference,
+    Kind,
+    Progress,
+    Range,
+    Ranges,
+    Report,
+    compare,
+    differences,
+)
+from penstock.pipeline.compare.repair_records import repair_records
+from penstock.pipeline.compare.sides import IMAGE, SourceRows, TargetRows, WithImages
+from penstock.pipeline.sinks.sink import Sink, Task, Writer
+from penstock.system.clock import Clock, SystemClock
+
+log = structlog.get_logger()
+
+# What the first attempt leaves, as where a target remembers that a row was deleted, is tried once more.
+_ATTEMPTS = 2
+# So often the target may change under our hands before that is an error.
+_CONFLICTS_MAX = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Repaired:
+    """What became of the rows that differed."""
+
+    # Those that were right when they were looked at again; nothing was written for them.
+    settled: int
+    repaired: int
+    # How the same keys compare now.
+    left: Report
+
+
+def repair(
+    source: SourceRows,
+    target: TargetRows,
+    report: Report,
+    *,
+    pipeline: str,
+    clock: Clock | None = None,
+    keep: int = 100_000,
+    progress: Progress = lambda *_: None,
+) -> Repaired:
+    """Repair the rows of the report that still differ."""
+    work = _Repair(source, target, report, f"{pipeline}.repair", clock or SystemClock(), keep, progress)
+    first, left = work.run()
+    # A row may have become right and then wrong again while we looked.
+    return Repaired(settled=max(0, report.total - first), repaired=max(0, first - left.total), left=left)
+
+
+class _Repair:
+    def __init__(
+        self,
+        source: SourceRows,
+        target: TargetRows,
+        report: Report,
+        pipeline: str,
+        clock: Clock,
+        keep: int,
+        progress: Progress,
+    ) -> None:
+        self._source = source
+        self._target = target
+        self._sink: Sink = target.sink(report)
+        self._only = np.unique(np.frombuffer(report.hashes, np.uint64)) if report.hashes else np.zeros(0, np.uint64)
+        self._ranges = report.ranges
+        self._pipeline = pipeline
+        self._clock = clock
+        self._keep = keep
+        self._progress = progress
+        self._batch = 0
+
+    def run(self) -> tuple[int, Report]:
+        """How many rows differed when they were looked at again, and what is left."""
+        first: int | None = None
+        for attempt in range(_ATTEMPTS):
+            found, written = self._until_committed(attempt)
+            first = found.total if first is None else max(first, found.total)
+            if not written:
+                return first, found
+        assert first is not None
+        left = compare(
+            self._source,
+            self._target,
+            ranges=self._ranges,
+            keep=self._keep,
+            only=self._only,
+            progress=self._told("comparing again"),
+        )
+        return first, left
+
+    def _until_committed(self, attempt: int) -> tuple[Report, int]:
+        for _ in range(_CONFLICTS_MAX):
+            try:
+                return self._attempt(attempt)
+            except DeliveryFailed as error:
+                log.warning("repair is done again", target=self._target.name, reason=error.message)
+        return self._attempt(attempt)
+
+    def _attempt(self, attempt: int) -> tuple[Report, int]:
+        """Look again and write what differs; what was found, and how many rows were written or deleted."""
+        report = Report(ranges=self._ranges)
+        written = 0
+        told = self._told("looking again" if attempt == 0 else "comparing again")
+        source = WithImages(self._source)
+        with Ranges(source, self._target, ranges=self._ranges, only=self._only, progress=told) as spread:
+            report.source_rows, report.target_rows = spread.source_rows, spread.target_rows
+            # A batch must have a greater number than any before it.
+            self._batch = max(self._batch + 1, self._clock.now_us())
+            self._sink.prepare([self._source.schema])
+            task = Task(self._pipeline, self._batch, 0, self._batch)
+            with self._sink.writer(task) as writer:
+                for one in spread:
+                    found = differences(one)
+                    report.note(found, self._keep)
+                    written += self._write(writer, one, found, attempt)
+                payload = writer.finish().payload
+            if written:
+                self._sink.commit(task.pipeline, task.batch, [payload] if payload else [])
+        return report, written
+
+    def _write(self, writer: Writer, one: Range, found: list[Difference], attempt: int) -> int:
+        written = 0
+        for kind in Kind:
+            # Of a row that is there twice nobody knows which to keep, and a sink can name only one of them.
+            keys = pa.array(
+                [each.key for each in found if each.kind is kind and DOUBLED not in each.columns], pa.string()
+            )
+            if not len(keys):
+                continue
+            ours, theirs = (None if side is None else side.filter(pc.is_in(side.column(KEY), keys)) for side in one)
+            if kind is Kind.EXTRA:
+                assert theirs is not None
+                written += self._target.delete(writer, theirs, self._batch)
+                continue
+            assert ours is not None
+            rows: Any = ours.column(IMAGE).combine_chunks()
+            versions = self._target.versions(kind, theirs, len(rows), attempt, self._batch)
+            writer.write(repair_records(self._source.schema, Op.INSERT, rows, rows, versions))
+            written += len(rows)
+        return written
+
+    def _told(self, step: str) -> Progress:
+        return lambda name, done, total: self._progress(f"{step}: {name}", done, total)

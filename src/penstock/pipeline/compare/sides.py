@@ -1,0 +1,81 @@
+"""The two sides of a repair: a source that can give whole rows with plain values, and a target that can be written."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+
+from penstock.model.schema import TableSchema
+from penstock.pipeline.compare.comparison import Kind, Report
+from penstock.pipeline.compare.shape import Shape
+from penstock.pipeline.sinks.sink import Sink, Writer
+
+# Carries the row with plain values beside the row as the target shows it.
+IMAGE = "\x00row"
+
+
+class SourceRows(ABC):
+    """The rows of one table of a source, shown as a target has them."""
+
+    name: str
+    schema: TableSchema
+    shape: Shape
+
+    @abstractmethod
+    def images(self) -> Iterator[pa.StructArray]:
+        """All rows as they are now, whole and with plain values (`row_type`)."""
+
+    def close(self) -> None:  # noqa: B027
+        """Give back what reading took."""
+
+    def key(self) -> Sequence[str]:
+        return self.shape.key(self.schema)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        for rows in self.images():
+            yield self.shape.rows(self.schema, self.shape.shown(self.schema, rows))
+
+
+class WithImages:
+    """A source whose rows carry their plain values, for a repair."""
+
+    def __init__(self, source: SourceRows) -> None:
+        self.name = source.name
+        self._source = source
+
+    def key(self) -> Sequence[str]:
+        return self._source.key()
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        source = self._source
+        for rows in source.images():
+            chosen = source.shape.shown(source.schema, rows)
+            yield source.shape.rows(source.schema, chosen).append_column(IMAGE, chosen)
+
+
+class TargetRows(ABC):
+    """The rows of one table in a target, and how to change them."""
+
+    name: str
+
+    @abstractmethod
+    def key(self) -> Sequence[str]:
+        """The names of the key columns."""
+
+    @abstractmethod
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """All rows as they are now."""
+
+    @abstractmethod
+    def sink(self, report: Report) -> Sink:
+        """The sink that writes to this table. Raises when what the report says cannot be repaired."""
+
+    @abstractmethod
+    def versions(self, kind: Kind, found: pa.Table | None, count: int, attempt: int, now_us: int) -> pa.Int64Array:
+        """The versions that rows are written with; `found` is what the target has of them, in the same order."""
+
+    @abstractmethod
+    def delete(self, writer: Writer, found: pa.Table, now_us: int) -> int:
+        """Delete rows that the source does not have; how many of them could be named to the target."""
