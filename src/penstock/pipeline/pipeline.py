@@ -29,7 +29,7 @@ from penstock.pipeline.source import source
 from penstock.pipeline.spark_errors import penstock_error
 from penstock.pipeline.status import PipelineStatus, StatusBoard
 from penstock.pipeline.task import TaskPlan, run
-from penstock.pipeline.transforms.transforms import Transforms
+from penstock.pipeline.transforms.transforms import Transforms, check_against
 from penstock.settings import Settings
 from penstock.system.clock import Clock, SystemClock
 
@@ -64,6 +64,8 @@ class Pipeline:
         self._sinks = make_sinks(settings)
         functions = Functions.load(settings.functions)
         self._transforms = Transforms(settings.transform, functions)
+        # Workers may not have the file, and need not.
+        self._task_transform = self._transforms.settings_for_tasks()
         cores = free_cores() if settings.pipeline.master.startswith("local") else _CLUSTER_BUCKETS
         where = settings.pipeline
         self._checkpoint = Checkpoint.open(where.checkpoint_directory, where.name, where.buckets, cores)
@@ -128,6 +130,7 @@ class Pipeline:
     def _run_query(self, spark: SparkSession, *, available_now: bool) -> None:
         settings = self._settings.pipeline
         self._error = None
+        check_against(self._transforms, source.schemas(self._settings))
         reader = spark.readStream.format("penstock")
         options = {**source.pipeline_options(self._settings, self._buckets), "wake": str(self._checkpoint.wake)}
         for name, value in options.items():
@@ -194,7 +197,7 @@ class Pipeline:
                 now_us=now_us,
                 state_directory=str(self._checkpoint.state),
                 merge=self._settings.merge,
-                transform=self._settings.transform,
+                transform=self._task_transform,
                 functions=dict(self._settings.functions),
                 sinks=self._sinks,
                 prepared=frozenset(self._prepared),
@@ -226,7 +229,8 @@ def _tasks(frame: DataFrame, plan: TaskPlan, buckets: int) -> pa.Table:
     """One task per bucket; the rows they yield."""
     from pyspark.sql import functions
 
-    together = frame.coalesce(1) if buckets == 1 else frame.repartitionById(buckets, functions.col("bucket"))
+    # A batch without any row, as one that only lets rows expire, has its tasks all the same.
+    together = frame.repartitionById(buckets, functions.col("bucket"))
     return together.mapInArrow(functools.partial(_in_task, plan), outcome.SPARK_SCHEMA).toArrow()
 
 

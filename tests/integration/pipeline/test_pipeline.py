@@ -60,7 +60,8 @@ def settings(home: Path, *sinks: str, **more: Any) -> Settings:
         logs=tuple(str(home / node) for node in more.pop("nodes", NODES)),
         sinks=sinks,
         buckets=2,
-        retries=0,
+        # A worker that does not connect back in time, as on a busy machine, is no failure of ours.
+        retries=3,
         **{key: more.pop(key) for key in ("rows_per_batch", "include") if key in more},
     )
     return Settings(

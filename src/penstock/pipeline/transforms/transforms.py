@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pydantic import SecretStr
 
 from penstock.control.statements import parse_predicate
 from penstock.errors import InvalidSetting, InvalidStatement, PenstockError
@@ -81,6 +82,11 @@ class Transforms:
         self._own = Functions.load(dict(settings.functions))
         self._check_patterns()
         self._ready: dict[str, TableTransform] = {}
+
+    def settings_for_tasks(self) -> TransformSettings:
+        """The settings with the salt in the place of the file that holds it."""
+        salt = None if self._salt is None else SecretStr(self._salt.decode("utf-8", "surrogateescape"))
+        return self._settings.model_copy(update={"mask_salt": salt, "mask_salt_file": None})
 
     def needs(self, record: RecordType) -> RecordType:
         """The record type that the fold must give: a filter of whole rows has to know what a row was before."""
@@ -208,7 +214,9 @@ def _salt(settings: TransformSettings) -> bytes | None:
                 setting="transform.mask_salt_file",
                 file=settings.mask_salt_file,
             ) from error
-    return None if settings.mask_salt is None else settings.mask_salt.get_secret_value().encode()
+    return (
+        None if settings.mask_salt is None else settings.mask_salt.get_secret_value().encode("utf-8", "surrogateescape")
+    )
 
 
 def check_against(transforms: Transforms, schemas: Iterable[TableSchema]) -> None:

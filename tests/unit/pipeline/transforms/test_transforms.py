@@ -143,6 +143,17 @@ def test_masks_hide_values_in_changes_and_rows(tmp_path: Path) -> None:
     assert found.after[0].as_py() == {**row(1), "name": digest, "photo": b"\x01\x02"}
 
 
+def test_salt_goes_to_the_tasks_and_its_file_does_not(tmp_path: Path) -> None:
+    salt = tmp_path / "salt"
+    salt.write_bytes(b"pepper \xff")
+    made = Transforms(TransformSettings(masks={"a.b.c": "hash"}, mask_salt_file=salt), Functions())
+    sent = made.settings_for_tasks()
+    assert sent.mask_salt_file is None
+    assert "pepper" not in repr(sent)
+    salt.unlink()
+    assert Transforms(sent, Functions())._salt == b"pepper \xff"
+
+
 def test_hashed_partition_key_stays_a_key() -> None:
     found = applied(records([insert(7)]), masks={"shop.orders.id": "hash"}, mask_salt="s")
     assert found is not None
