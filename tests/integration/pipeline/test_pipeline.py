@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -279,6 +281,27 @@ def test_cells_that_expire_disappear_at_their_time(spark: SparkSession, tmp_path
     put(tmp_path, "n2", person(2, 30, name="b"))
     Pipeline(made, spark=spark, clock=clock).run(available_now=True)
     assert [(row["name"], row["age"]) for row in rows(tmp_path)] == [(None, 5), ("b", None)]
+
+
+def test_row_goes_at_its_time_although_nothing_new_comes(spark: SparkSession, tmp_path: Path) -> None:
+    expiry = Expiry(12, int(time.time()) + 12)
+    put(
+        tmp_path, "n1", Change(Op.INSERT, {"id": 1}, {}, time=10, marker=Marker(expiry=expiry)), person(2, 20, name="b")
+    )
+    pipeline = Pipeline(settings(tmp_path, "delta"), spark=spark)
+    thread = threading.Thread(target=pipeline.run, daemon=True)
+    thread.start()
+    deadline = time.monotonic() + 300
+    # The second batch is the one that nothing but the time has begun.
+    while pipeline.status().batches < 2:
+        assert time.monotonic() < deadline
+        assert thread.is_alive()
+        thread.join(0.2)
+    assert [row["id"] for row in rows(tmp_path)] == [2]
+    pipeline.stop()
+    thread.join(60)
+    assert not thread.is_alive()
+    assert pipeline.status().failures == 0
 
 
 def test_transforms_stand_between_the_merge_and_the_sinks(spark: SparkSession, tmp_path: Path) -> None:
