@@ -19,6 +19,9 @@ TITLES = {
     "commit-log": "Cassandra: commit log to changes",
     "agent": "Cassandra: cdc_raw to durable log",
     "latency": "Cassandra: acknowledged to delivered",
+    "spark-source": "Spark: source to noop",
+    "lakehouse": "Spark: changes to a Delta table",
+    "pipeline": "Cassandra: segments to Kafka, replicas merged",
 }
 _HEAD = """\
 # Benchmarks
