@@ -6,7 +6,7 @@ import json
 import tempfile
 from pathlib import Path
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from penstock.formats import avro
@@ -32,6 +32,7 @@ _LIMIT = st.none() | st.integers(1, 60)
     codec=st.sampled_from([Codec.NULL, Codec.DEFLATE]),
     without_index=st.booleans(),
 )
+@example(logs=[[(1, 0)], [(2, 0)]], limits=Limits(1, None, 1), codec=Codec.NULL, without_index=False)
 def test_every_change_is_taken_once_and_in_order(
     logs: list[list[tuple[int, int]]], limits: Limits, codec: Codec, without_index: bool
 ) -> None:

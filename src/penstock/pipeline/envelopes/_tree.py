@@ -354,7 +354,11 @@ class Tree:
             expiry = self.child(node, 2)
             if self.present(expiry, index):
                 self.deletion_known = 1
-                self.deletion = self.source(expiry).integer(index) * 1000000
+                seconds = self.source(expiry).integer(index)
+                # A second that no calendar has; its microseconds must not turn into some other time.
+                if seconds > 9223372036854 or seconds < -9223372036854:
+                    seconds = 9223372036854 if seconds > 0 else -9223372036854
+                self.deletion = seconds * 1000000
             return VALUE
         delta = self.child(node, 3)
         if self.present(self.child(node, 4), index) and self.begin(delta, index) == self.end(delta, index):

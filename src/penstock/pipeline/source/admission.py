@@ -24,6 +24,17 @@ class Limits:
 
 def admit(backlogs: Sequence[Backlog], limits: Limits, turn: int = 0) -> list[Reach]:
     """How far to go in each log. `turn` says who comes first when there is less than one change for each."""
+    ends = _shared(backlogs, limits, turn)
+    waiting = [at for at, backlog in enumerate(backlogs) if backlog.rows]
+    if waiting and all(ends[at].rows == backlogs[at].start.rows for at in waiting):
+        # One limit may have gone to one log and the next to another. Then one log gets all of them, so that each batch
+        # takes something.
+        chosen = waiting[turn % len(waiting)]
+        ends[chosen] = _shared([backlogs[chosen]], limits, 0)[0]
+    return ends
+
+
+def _shared(backlogs: Sequence[Backlog], limits: Limits, turn: int) -> list[Reach]:
     ends = [backlog.end for backlog in backlogs]
     if limits.rows is not None:
         wants = [backlog.rows for backlog in backlogs]
