@@ -60,7 +60,7 @@ _MIRRORED = {
 
 
 def always_quoted(name: str) -> str:
-    """A name in double quotes, as any name may be written in CQL."""
+    """A name in double quotes, as any name may be written in CQL and SQL."""
     return '"' + name.replace('"', '""') + '"'
 
 

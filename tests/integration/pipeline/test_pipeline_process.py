@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -27,6 +26,7 @@ from penstock.log.table_log import TableLog
 from penstock.model import types as t
 from penstock.model.change import Change, Marker, Op, Origin, Set
 from penstock.model.schema import Column, Role, TableId, TableSchema
+from penstock.sandbox.java_process import free_port, port_open
 from penstock.serve.http import HttpServer
 from penstock.serve.log_blocks import LogBlocks
 from penstock.settings import HttpSettings, RetentionSettings
@@ -207,23 +207,11 @@ def test_pipeline_ends_in_good_order_on_sigterm(tmp_path: Path) -> None:
         assert delivered(tmp_path) == load.rows
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def _listens(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.settimeout(1)
-        return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
 @contextmanager
 def spark_cluster(home: Path, workers: int) -> Iterator[str]:
     """A standalone master and workers on the loopback; the master's address."""
     script = Path(pyspark.__file__).parent / "bin" / "spark-class"
-    port = _free_port()
+    port = free_port()
     environment = {
         **os.environ,
         "SPARK_LOCAL_IP": "127.0.0.1",
@@ -244,14 +232,14 @@ def spark_cluster(home: Path, workers: int) -> Iterator[str]:
     web = "--webui-port"
     try:
         start(
-            "org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", "--port", str(port), web, str(_free_port())
+            "org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", "--port", str(port), web, str(free_port())
         )
-        wait_for(lambda: _listens(port))
+        wait_for(lambda: port_open(port))
         address = f"spark://127.0.0.1:{port}"
         for _ in range(workers):
             limits = ("--cores", "1", "--memory", "1g")
             start(
-                "org.apache.spark.deploy.worker.Worker", "--host", "127.0.0.1", web, str(_free_port()), *limits, address
+                "org.apache.spark.deploy.worker.Worker", "--host", "127.0.0.1", web, str(free_port()), *limits, address
             )
         yield address
     finally:

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from penstock.errors import InvalidInput
 from penstock.model.change import Op
+from penstock.model.predicate import always_quoted
 from penstock.model.schema import TableSchema
 from penstock.pipeline.compare.comparison import Kind, Report
 from penstock.pipeline.compare.lake_keys import check_keys, plain_keys
@@ -64,7 +65,7 @@ class DeltaRows(TargetRows):
         missing = [name for name in wanted.names if name not in there]
         if missing:
             raise InvalidInput(f"the table has no column {missing[0]}", directory=self._directory)
-        columns = ", ".join('"' + name.replace('"', '""') + '"' for name in wanted.names)
+        columns = ", ".join(map(always_quoted, wanted.names))
         for batch in QueryBuilder().register("rows", table).execute(f"SELECT {columns} FROM rows"):  # noqa: S608
             found = pa.record_batch(batch)
             yield pa.RecordBatch.from_arrays([self._fitting(found, field) for field in wanted], schema=wanted)

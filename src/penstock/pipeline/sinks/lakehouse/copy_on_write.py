@@ -14,6 +14,7 @@ from deltalake import DeltaTable as Merger
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from penstock.errors import DeliveryFailed
+from penstock.model.predicate import always_quoted
 from penstock.pipeline.sinks.lakehouse.delta_table import DeltaTable, has_batch
 from penstock.pipeline.sinks.lakehouse.spool import GONE, read_spool
 
@@ -35,7 +36,7 @@ def commit(table: DeltaTable, app: str, batch: int, reports: list[dict[str, Any]
 
 
 def _merge(table: DeltaTable, rows: Any, key: tuple[str, ...], properties: CommitProperties) -> None:
-    names = {_quoted(name): f"source.{_quoted(name)}" for name in table.schema.names}
+    names = {always_quoted(name): f"source.{always_quoted(name)}" for name in table.schema.names}
     same = " AND ".join(_same(name, nulls=rows.column(name).null_count > 0) for name in key)
     (
         Merger(str(table.storage.directory))
@@ -52,10 +53,6 @@ def _same(name: str, *, nulls: bool) -> str:
 
     Such rows are asked for only where there are any: nothing but plain equality is a quick join.
     """
-    target, source = f"target.{_quoted(name)}", f"source.{_quoted(name)}"
+    target, source = f"target.{always_quoted(name)}", f"source.{always_quoted(name)}"
     equal = f"({target} = {source})"
     return f"({equal} OR ({target} IS NULL AND {source} IS NULL))" if nulls else equal
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
