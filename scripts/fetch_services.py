@@ -6,12 +6,14 @@ import sys
 from pathlib import Path
 
 from penstock.errors import PenstockError
-from penstock.sandbox import apicurio_registry, kafka_broker, opensearch_server
+from penstock.sandbox import apicurio_registry, elasticsearch_server, kafka_broker, opensearch_server
 
 
 def main(cache: Path) -> int:
     try:
-        for server in (opensearch_server, kafka_broker, apicurio_registry):
+        for product in (opensearch_server.PRODUCT, elasticsearch_server.PRODUCT):
+            product.prepare(cache, print)
+        for server in (kafka_broker, apicurio_registry):
             server.prepare(cache, print)
     except PenstockError as error:
         print(f"penstock: {error}", file=sys.stderr)

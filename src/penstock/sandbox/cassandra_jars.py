@@ -15,10 +15,10 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import lru_cache
 from pathlib import Path
 
 from penstock.errors import InvalidInput, ServerFailed, ToolMissing
+from penstock.system.java import java_major, javas
 
 LATEST = "5.0.9"
 # The versions that the tests run on; any other that Maven has is tried all the same.
@@ -126,25 +126,8 @@ def _fitting_java(version: str, cache: Path, seen: list[str]) -> Path | None:
     return None
 
 
-@lru_cache(maxsize=64)
-def java_major(java: Path) -> int | None:
-    """The major version of a Java, or None when it is none."""
-    try:
-        answer = subprocess.run([str(java), "-version"], capture_output=True, text=True, timeout=60, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    match = re.search(r'version "(?:1\.)?(\d+)', answer.stderr)
-    return int(match.group(1)) if match else None
-
-
 def _javas(cache: Path) -> Iterator[Path]:
-    home = os.environ.get("JAVA_HOME")
-    if home:
-        yield Path(home) / "bin" / "java"
-    on_path = shutil.which("java")
-    if on_path is not None:
-        yield Path(on_path)
-    yield from sorted(Path("/usr/lib/jvm").glob("*/bin/java"))
+    yield from javas()
     yield from _wheel_javas(cache)
 
 

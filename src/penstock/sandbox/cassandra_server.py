@@ -22,6 +22,8 @@ from typing import Self
 
 from penstock.errors import ServerFailed
 from penstock.sandbox import cassandra_jars
+from penstock.sandbox.java_process import bindable, free_port
+from penstock.system.java import java_major
 
 STORAGE_PORT = 7000
 NATIVE_PORT = 9042
@@ -30,7 +32,6 @@ _STOP_S = 60
 _NODETOOL_S = 120
 _TAIL_CHARS = 3000
 _ADDRESS_TRIES = 50
-_PORTS = (10_240, 32_000)
 
 _LOGBACK = """\
 <configuration>
@@ -128,7 +129,7 @@ class CassandraServer:
         self._note = note
         self._jars = cassandra_jars.jars(version, cache.absolute(), note)
         self._java = java or cassandra_jars.java_for(version, cache.absolute(), note)
-        self._java_major = cassandra_jars.java_major(self._java) or 0
+        self._java_major = java_major(self._java) or 0
         self._process: subprocess.Popen[bytes] | None = None
         self._jmx_port = 0
 
@@ -164,7 +165,7 @@ class CassandraServer:
         assert not self.running
         self._note(f"starting Cassandra {self.version} on {self.address}")
         self._write_files()
-        self._jmx_port = _free_port()
+        self._jmx_port = free_port()
         with (self.directory / "output.log").open("ab") as output:
             # A session of its own: Ctrl-C in a terminal is for the program that started the node, not for the node.
             self._process = subprocess.Popen(
@@ -383,26 +384,6 @@ def free_address() -> str:
     random = SystemRandom()
     for _ in range(_ADDRESS_TRIES):
         address = f"127.{random.randint(64, 250)}.{random.randint(1, 250)}.{random.randint(1, 250)}"
-        if all(_bindable(address, port) for port in (STORAGE_PORT, NATIVE_PORT)):
+        if all(bindable(address, port) for port in (STORAGE_PORT, NATIVE_PORT)):
             return address
     raise ServerFailed("found no loopback address for a Cassandra node: is all of 127.0.0.0/8 on the loopback device?")
-
-
-def _bindable(address: str, port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((address, port))
-        except OSError:
-            return False
-    return True
-
-
-def _free_port() -> int:
-    """A port of 127.0.0.1 that nobody has, below those that systems give to connections: the node takes it later."""
-    random = SystemRandom()
-    for _ in range(_ADDRESS_TRIES):
-        port = random.randint(*_PORTS)
-        if _bindable("127.0.0.1", port):
-            return port
-    raise ServerFailed("found no free port for a Cassandra node's JMX")

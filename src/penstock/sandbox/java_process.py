@@ -12,11 +12,14 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from random import SystemRandom
 
 from penstock.errors import ServerFailed
 
 _STOP_S = 60
 _TAIL_CHARS = 3000
+_PORTS = (10_000, 32_000)
+_PORT_TRIES = 100
 
 
 class JavaProcess:
@@ -31,7 +34,7 @@ class JavaProcess:
 
     @property
     def pid(self) -> int | None:
-        return None if self._process is None else self._process.pid
+        return self._process.pid if self._process is not None and self.running else None
 
     @property
     def running(self) -> bool:
@@ -79,7 +82,8 @@ class JavaProcess:
 
     def _tail(self) -> str:
         log = self._directory / "output.log"
-        return log.read_text(errors="replace")[-_TAIL_CHARS:] if log.exists() else "it said nothing"
+        text = log.read_text(errors="replace") if log.exists() else ""
+        return text[-_TAIL_CHARS:] or "it said nothing"
 
 
 def port_open(port: int) -> bool:
@@ -89,6 +93,21 @@ def port_open(port: int) -> bool:
 
 
 def free_port() -> int:
+    """A port of 127.0.0.1 that nobody has, below those that systems give to connections: a server takes it later."""
+    random = SystemRandom()
+    for _ in range(_PORT_TRIES):
+        port = random.randint(*_PORTS)
+        if bindable("127.0.0.1", port):
+            return port
+    raise ServerFailed("found no free port")
+
+
+def bindable(address: str, port: int) -> bool:
+    """Whether a server could listen there."""
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((address, port))
+        except OSError:
+            return False
+    return True

@@ -10,11 +10,12 @@ import pytest
 
 from penstock.errors import InvalidInput, ServerFailed, ToolMissing
 from penstock.sandbox import cassandra_jars
+from penstock.system.java import java_major
 
 
 @pytest.fixture(autouse=True)
 def _nothing_known(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    cassandra_jars.java_major.cache_clear()
+    java_major.cache_clear()
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
 
@@ -48,13 +49,13 @@ def test_other_versions_are_refused_before_they_reach_a_path(version: str, tmp_p
 
 @pytest.mark.parametrize(("text", "major"), [("1.8.0_412", 8), ("11.0.13", 11), ("17.0.15", 17), ("21", 21)])
 def test_java_tells_its_version(tmp_path: Path, text: str, major: int) -> None:
-    assert cassandra_jars.java_major(java(tmp_path / "bin" / "java", text)) == major
+    assert java_major(java(tmp_path / "bin" / "java", text)) == major
 
 
 def test_program_that_is_no_java_has_no_version(tmp_path: Path) -> None:
     tool(tmp_path, "java", "echo hello >&2")
-    assert cassandra_jars.java_major(tmp_path / "java") is None
-    assert cassandra_jars.java_major(tmp_path / "none") is None
+    assert java_major(tmp_path / "java") is None
+    assert java_major(tmp_path / "none") is None
 
 
 def test_java_of_java_home_is_taken_when_it_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

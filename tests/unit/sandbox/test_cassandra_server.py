@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from penstock.errors import ServerFailed
-from penstock.sandbox import cassandra_jars
 from penstock.sandbox.cassandra_server import CassandraServer, free_address
+from penstock.system.java import java_major
 
 # Answers like Java when it is asked for its version, and else does what the test wants.
 JAVA = """\
@@ -40,7 +40,7 @@ def server(
     java = tmp_path / "java"
     java.write_text(JAVA.format(major=major, told=tmp_path / "told", does=does))
     java.chmod(0o755)
-    cassandra_jars.java_major.cache_clear()
+    java_major.cache_clear()
     return CassandraServer(
         version, tmp_path / "node", cache=tmp_path / "cache", java=java, settings=settings, address=address
     )

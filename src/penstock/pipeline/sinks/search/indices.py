@@ -15,6 +15,7 @@ import structlog
 
 from penstock.errors import SchemaRefused, TargetRefused
 from penstock.model.schema import TableId, TableSchema
+from penstock.pipeline.sinks.left_out import LeftOut
 from penstock.pipeline.sinks.search.client import Answer, Client, NoAnswer
 from penstock.pipeline.sinks.search.mapping import MappingMaker, conflicts, missing, table_of
 from penstock.pipeline.sinks.search.names import field_name
@@ -34,13 +35,19 @@ class Indices:
     """The indices of one cluster."""
 
     def __init__(
-        self, target: Target, client: Client, patience: Patience, owners: dict[str, TableId] | None = None
+        self,
+        target: Target,
+        client: Client,
+        patience: Patience,
+        owners: dict[str, TableId] | None = None,
+        left_out: LeftOut | None = None,
     ) -> None:
         self._target = target
         self._client = client
         self._patience = patience
         self._maker: MappingMaker | None = None
         self._owners = {} if owners is None else owners
+        self._left_out = LeftOut() if left_out is None else left_out
 
     def fit(self, schema: TableSchema) -> None:
         """Make the table's index fit, or raise SchemaRefused."""
@@ -66,8 +73,9 @@ class Indices:
         if self._target.policy is not SchemaPolicy.IGNORE:
             return None
         found = self._mappings(self._target.index_of(schema.table)) or {}
-        fields = {name for mapping in found.values() for name in mapping.get("properties", {})}
-        return frozenset(column.name for column in schema.columns if field_name(column.name) in fields)
+        wanted = self._mapping_maker().properties(schema)
+        without = [name for mapping in found.values() for name in _without_place(wanted, mapping.get("properties", {}))]
+        return frozenset(column.name for column in schema.columns if field_name(column.name) not in without)
 
     def _mapping_maker(self) -> MappingMaker:
         if self._maker is None:
@@ -103,6 +111,9 @@ class Indices:
             raise _taken(index, schema.table, owner)
         fields = found.get("properties", {})
         wanted = self._mapping_maker().properties(schema)
+        if self._target.policy is SchemaPolicy.IGNORE:
+            self._note_left_out(index, schema, _without_place(wanted, fields))
+            return
         wrong = [f"{path} is {have}, not {want}" for path, want, have in conflicts(wanted, fields)]
         if wrong:
             raise SchemaRefused(
@@ -115,14 +126,18 @@ class Indices:
             return
         if self._target.policy is SchemaPolicy.FAIL:
             raise SchemaRefused(f"the index lacks {_few(sorted(lacking))}", index=index, table=schema.table)
-        if self._target.policy is SchemaPolicy.IGNORE:
-            log.warning("columns left out of the search index", index=index, columns=sorted(lacking))
-            return
         meta = {**(found.get("_meta") or {}), "penstock": {"table": str(schema.table)}}
         content = {"_meta": meta, "properties": lacking}
         answer = self._ask("PUT", f"/{quote(index, safe='')}/_mapping", content)
         self._expect(answer, index, schema.table)
         log.info("search index extended", index=index, fields=sorted(lacking))
+
+    def _note_left_out(self, index: str, schema: TableSchema, without: list[str]) -> None:
+        """Say once which columns get into no document; a key has to."""
+        keys = sorted({field_name(column.name) for column in schema.key} & set(without))
+        if keys:
+            raise SchemaRefused(f"the index has no place for the key: {_few(keys)}", index=index, table=schema.table)
+        self._left_out.note(schema, without)
 
     def _expect(self, answer: Answer, index: str, table: TableId | None = None) -> None:
         if answer.status == 200:
@@ -150,6 +165,12 @@ def is_opensearch(answer: Answer) -> bool:
     content = answer.json()
     version = content.get("version") if isinstance(content, dict) else None
     return isinstance(version, dict) and version.get("distribution") == "opensearch"
+
+
+def _without_place(wanted: Mapping[str, Any], fields: Mapping[str, Any]) -> list[str]:
+    """Fields that the index does not have, or has for values of another kind."""
+    wrong = {path.split(".")[0] for path, _, _ in conflicts(wanted, fields)}
+    return sorted(wrong | {name for name in wanted if name not in fields})
 
 
 def _taken(index: str, table: TableId, owner: str) -> SchemaRefused:

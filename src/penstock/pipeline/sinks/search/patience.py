@@ -8,6 +8,8 @@ from random import Random
 
 import structlog
 
+from penstock.pipeline.outages import Waiting
+
 log = structlog.get_logger()
 
 _FIRST_S = 0.1
@@ -23,7 +25,9 @@ class Patience:
         sleep: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
         random: Random | None = None,
+        waiting: Waiting | None = None,
     ) -> None:
+        self._waiting = waiting or Waiting(None, "search", 0)
         self._wait_s_max = wait_s_max
         self._sleep = sleep
         self._clock = clock
@@ -36,6 +40,7 @@ class Patience:
         if self._since is None:
             self._since = self._clock()
             log.warning("search cluster does not take documents, waiting", reason=reason, **place)
+        self._waiting.again(reason)
         self._wait_s = min(max(_FIRST_S, 2 * self._wait_s), self._wait_s_max)
         # Tasks that were turned away together should not come back together.
         self._sleep(self._wait_s * self._random.uniform(0.5, 1.0))
@@ -44,5 +49,6 @@ class Patience:
         """The target has taken something again."""
         if self._since is not None:
             log.info("search cluster takes documents again", waited_s=round(self._clock() - self._since, 1))
+            self._waiting.over()
         self._since = None
         self._wait_s = 0.0

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
 from penstock.errors import DeliveryFailed, TargetRefused
 from penstock.model.schema import TableId, TableSchema
+from penstock.pipeline.outages import Waiting
+from penstock.pipeline.sinks.left_out import LeftOut
 from penstock.pipeline.sinks.search.client import Client, NoAnswer
 from penstock.pipeline.sinks.search.indices import Indices
 from penstock.pipeline.sinks.search.patience import Patience
@@ -30,6 +32,10 @@ class SearchSink(Sink):
         self._sleep = sleep
         # Which table each index is for, as far as this run has seen.
         self._owners: dict[str, TableId] = {}
+        self._left_out = LeftOut()
+
+    def left_out(self) -> Mapping[str, Sequence[str]]:
+        return self._left_out
 
     def check(self) -> None:
         client = Client(self._target.access)
@@ -47,16 +53,16 @@ class SearchSink(Sink):
     def prepare(self, schemas: Sequence[TableSchema]) -> None:
         client = Client(self._target.access)
         try:
-            indices = Indices(self._target, client, self._patience(), self._owners)
+            indices = Indices(self._target, client, self._patience(), self._owners, self._left_out)
             for schema in schemas:
                 indices.fit(schema)
         finally:
             client.close()
 
-    def writer(self, task: Task) -> Writer:  # noqa: ARG002
+    def writer(self, task: Task) -> Writer:
         client = Client(self._target.access)
-        patience = self._patience()
+        patience = self._patience(task.waiting(self.name))
         return SearchWriter(self.name, self._target, client, patience, Indices(self._target, client, patience))
 
-    def _patience(self) -> Patience:
-        return Patience(self._target.retry_s_max, sleep=self._sleep)
+    def _patience(self, waiting: Waiting | None = None) -> Patience:
+        return Patience(self._target.retry_s_max, sleep=self._sleep, waiting=waiting)

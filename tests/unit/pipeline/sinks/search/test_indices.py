@@ -162,9 +162,10 @@ def test_the_policy_ignore_leaves_new_columns_out_and_says_so(cluster: ScriptedS
         sink.prepare([ORDERS, WIDER])
     assert [entry for entry in logs if entry["log_level"] == "warning"] == [
         {
-            "event": "columns left out of the search index",
+            "event": "columns left out",
             "log_level": "warning",
-            "index": "orders",
+            "table": "shop.orders",
+            "version": 2,
             "columns": ["paid"],
         }
     ]
