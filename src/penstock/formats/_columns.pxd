@@ -73,7 +73,7 @@ cdef class ColumnReader:
 
     @cython.locals(row=cython.Py_ssize_t)
     cpdef read_rows(self, RowReader reader, Py_ssize_t count)
-    @cython.locals(program=Program, target=cython.int, kind=cython.int, branch=cython.int, step=cython.int)
+    @cython.locals(program=Program, target=cython.int, kind=cython.int, branch=cython.int, step=cython.int, first=cython.int, child=cython.int)
     cdef int read(self, RowReader reader, int node, Py_ssize_t index) except -1
     @cython.locals(program=Program, child=cython.int, column=Column, items=cython.Py_ssize_t, count=cython.longlong)
     cdef int _read_array(self, RowReader reader, int node, int target, Py_ssize_t index) except -1

@@ -308,8 +308,18 @@ class ColumnReader:
         if kind == RECORD:
             if target >= 0:
                 self.column(target).place(index)
+            first = program.first[node]
             for step in range(program.counts[node]):
-                self.read(reader, program.children[program.first[node] + step], index)
+                child = program.children[first + step]
+                if (
+                    program.kinds[child] == NULLABLE
+                    and reader.position < reader.end
+                    and not reader.data[reader.position]
+                ):
+                    # Most of what a change may have, it does not: that is seen here, without going there.
+                    reader.position += 1
+                else:
+                    self.read(reader, child, index)
         elif kind == UNION:
             branch = program.read_branch(reader, node)
             if branch:

@@ -17,12 +17,13 @@ from penstock.formats import avro
 from penstock.formats._columns import Budget, Column, ColumnReader
 from penstock.formats._kernel import RowBuffer, RowReader
 from penstock.formats._rows import Input, RowsOfColumns
-from penstock.formats.arrow_plan import BITS, LIST, STRUCT, VARIABLE, WIDE, Slot, plan
+from penstock.formats.arrays import repeated, texts
+from penstock.formats.arrow_plan import BITS, LIST, STRUCT, VARIABLE, WIDE, Plan, Slot, plan, row_plan
 from penstock.model.batch import ChangeBatch
 from penstock.model.change import Op
 from penstock.model.schema import TableSchema
 
-_OPS = pa.array([op.value for op in Op], pa.string())
+_OPS = texts([op.value for op in Op])
 # Beyond the columns of fixed width, a batch may take this much and four times its rows.
 _BUDGET_BYTES = 64 << 20
 _ROWS_BYTES_MAX = (1 << 31) - 1
@@ -33,9 +34,26 @@ def arrow_schema(schema: TableSchema, columns: Iterable[str] | None = None) -> p
     return plan(schema, None if columns is None else frozenset(columns)).schema
 
 
-def to_arrow(batch: ChangeBatch, columns: Iterable[str] | None = None) -> pa.RecordBatch:
-    """The changes that count, as columns. With `columns`, only these columns of the table are read."""
-    chosen = plan(batch.schema, None if columns is None else frozenset(columns))
+def to_arrow(
+    batch: ChangeBatch, columns: Iterable[str] | None = None, parts: frozenset[str] | None = None
+) -> pa.RecordBatch:
+    """The changes that count, as columns.
+
+    With `columns`, only these columns of the table are read, and with `parts`, only these of the plan's `PARTS`.
+    """
+    chosen = plan(batch.schema, None if columns is None else frozenset(columns), parts)
+    arrays = _arrays(batch, chosen)
+    places = [repeated(place, len(batch), pa.int64()) for place in (batch.file, batch.offset)]
+    return pa.RecordBatch.from_arrays([*arrays, *places, pa.arange(batch.skip, batch.count)], schema=chosen.schema)
+
+
+def row_columns(batch: ChangeBatch) -> pa.RecordBatch:
+    """Of each change what tells the values of its row: `marker`, `key` and `cells`, without write times."""
+    chosen = row_plan(batch.schema)
+    return pa.RecordBatch.from_arrays(_arrays(batch, chosen), schema=chosen.schema)
+
+
+def _arrays(batch: ChangeBatch, chosen: Plan) -> list[pa.Array]:
     length = len(batch)
     if batch.count * chosen.program.least_bytes() > len(batch.rows) or len(batch.rows) > _ROWS_BYTES_MAX or length < 0:
         raise CorruptLog(f"rows are damaged: {len(batch.rows)} bytes cannot hold {batch.count} changes")
@@ -49,10 +67,7 @@ def to_arrow(batch: ChangeBatch, columns: Iterable[str] | None = None) -> pa.Rec
     if reader.position != reader.end:
         raise CorruptLog("rows are damaged: bytes are left after the last change", byte=reader.position)
     finish = _Finish(made, budget)
-    arrays = [finish.array(slot, length) for slot in chosen.tops]
-    ordinals = pa.array(range(batch.skip, batch.count), pa.int64())
-    places = [pa.repeat(pa.scalar(place, pa.int64()), length) for place in (batch.file, batch.offset)]
-    return pa.RecordBatch.from_arrays([*arrays, *places, ordinals], schema=chosen.schema)
+    return [finish.array(slot, length) for slot in chosen.tops]
 
 
 class _Finish:

@@ -21,6 +21,8 @@ from penstock.model.types import INT32, Kind, Type, Unit
 STRUCT, BITS, WIDE, VARIABLE, LIST = range(5)
 # What stands in `targets` for a place without a column of its own, and for one that is not read at all.
 NO_COLUMN, SKIPPED = -1, -2
+# What can be left unread, beside columns of the table.
+PARTS = frozenset(("origin", "marker", "deletion", "range", "before"))
 
 _UTC = "UTC"
 _WIDE: dict[Kind, pa.DataType] = {
@@ -76,23 +78,32 @@ class Plan:
     row_bytes: int
 
 
-def plan(schema: TableSchema, columns: frozenset[str] | None = None) -> Plan:
-    """The plan of a table, for all its columns or only some; plans are kept with the schema."""
+def plan(schema: TableSchema, columns: frozenset[str] | None = None, parts: frozenset[str] | None = None) -> Plan:
+    """The plan of a table, for all its columns or only some, and all of `PARTS` or only some; kept with the schema."""
     plans = schema.__dict__.setdefault("_arrow_plans", {})
-    known = plans.get(columns)
+    known = plans.get((columns, parts))
     if known is None:
         if len(plans) >= 64:
             plans.clear()
-        known = plans[columns] = _Planner(schema, columns).plan()
+        known = plans[columns, parts] = _Planner(schema, columns, parts).plan()
+    return cast(Plan, known)
+
+
+def row_plan(schema: TableSchema) -> Plan:
+    """The plan of what tells a row's values: keys, cells with the seconds at which they expire, and no times."""
+    known = schema.__dict__.get("_arrow_row_plan")
+    if known is None:
+        known = schema.__dict__["_arrow_row_plan"] = _RowPlanner(schema, None, None).plan()
     return cast(Plan, known)
 
 
 class _Planner:
     """Walks the tree of the record and gives each place its column."""
 
-    def __init__(self, schema: TableSchema, columns: frozenset[str] | None) -> None:
+    def __init__(self, schema: TableSchema, columns: frozenset[str] | None, parts: frozenset[str] | None) -> None:
         self._schema = schema
         self._columns = columns
+        self._chosen = PARTS if parts is None else parts
         self._targets: dict[int, Slot] = {}
         self._skipped: set[int] = set()
 
@@ -117,7 +128,7 @@ class _Planner:
         probes.append(0)
         metadata = {"penstock.schema": json.dumps(self._schema.to_json())}
         return Plan(
-            schema=pa.schema([top.field() for top in tops] + POSITION_FIELDS, metadata=metadata),
+            schema=pa.schema([top.field() for top in tops] + self._positions(), metadata=metadata),
             program=compile_tree(root),
             targets=targets,
             probe_first=probe_first,
@@ -126,6 +137,9 @@ class _Planner:
             slots=tuple(slots),
             row_bytes=sum(_entry_bytes(slot) for slot in slots if slot.per_row),
         )
+
+    def _positions(self) -> list[pa.Field]:
+        return POSITION_FIELDS
 
     def _probes(self, node: Node) -> list[int]:
         """The columns that tell whether a nullable place has a value."""
@@ -141,21 +155,30 @@ class _Planner:
         op = self._leaf(root["op"], "op", pa.dictionary(pa.int8(), pa.string()), 1, nullable=False)
         tops = [op]
         tops += [self._long(root[name], name) for name in ("time", "commit_time", "capture_time")]
-        tops.append(self._struct(root["origin"].children[0], "origin", self._origin(root["origin"].children[0])))
-        marker = root["marker"].children[0]
-        tops.append(self._struct(marker, "marker", [self._long(marker["time"], "time"), *self._expiry(marker)]))
-        tops.append(self._deletion(root["deletion"], "deletion"))
-        tops.append(self._range(root["range"].children[0]))
+        for name in ("origin", "marker", "deletion", "range"):
+            if name in self._chosen:
+                tops.append(self._part(root[name], name))
+            else:
+                self._skipped.add(root[name].number)
         tops += self._group(root["key"], "key", self._schema.key, self._key_column)
         tops += self._group(root["cells"], "cells", self._schema.cells, self._cell)
         before = root["before"]
-        old = self._fields(before.children[0], self._schema.columns, self._old)
+        old = self._fields(before.children[0], self._schema.columns, self._old) if "before" in self._chosen else []
         if old:
             tops.append(self._struct(before.children[0], "before", old))
         else:
             self._skipped.add(before.number)
         self._skipped.add(root["seal"].number)
         return tops
+
+    def _part(self, node: Node, name: str) -> Slot:
+        """A part of the record that not every change has."""
+        inner = node.children[0]
+        if name == "origin":
+            return self._struct(inner, name, self._origin(inner))
+        if name == "marker":
+            return self._struct(inner, name, [self._long(inner["time"], "time"), *self._expiry(inner)])
+        return self._deletion(node, name) if name == "deletion" else self._range(inner)
 
     def _group(self, node: Node, name: str, columns: tuple[Column, ...], make: object) -> list[Slot]:
         """A struct of columns, or nothing where it would be empty: not every reader knows structs without fields."""
@@ -334,6 +357,45 @@ class _Planner:
         names = type_.names or [f"f{index}" for index in range(len(type_.elements))]
         fields = zip(node.children, names, type_.elements, strict=True)
         return [self._value(child.children[0], name, element) for child, name, element in fields]
+
+
+class _RowPlanner(_Planner):
+    """The same without what nobody asks of a row."""
+
+    def _positions(self) -> list[pa.Field]:
+        return []
+
+    def _leave_out(self, node: Node, *names: str) -> None:
+        self._skipped |= {node[name].number for name in names}
+
+    def _tops(self, root: Node) -> list[Slot]:
+        self._leave_out(root, "op", "time", "commit_time", "capture_time", "origin", "deletion", "range", "before")
+        self._leave_out(root, "seal")
+        marker = root["marker"].children[0]
+        self._leave_out(marker, "time")
+        tops = [self._struct(marker, "marker", self._expiry(marker))]
+        tops += self._group(root["key"], "key", self._schema.key, self._key_column)
+        return tops + self._group(root["cells"], "cells", self._schema.cells, self._cell)
+
+    def _cell(self, node: Node, column: Column) -> Slot:
+        _, set_, deleted, *delta = node.children
+        self._leave_out(deleted, "time", "local_s")
+        value = self._value(set_["value"].children[0], "value", column.type)
+        fields = [self._leaf(node, "state", pa.int8(), 1, nullable=False), value, *self._stamp(set_)]
+        if delta:
+            fields.append(self._delta(delta[0], column.type))
+        struct = pa.struct([slot.field() for slot in fields])
+        return Slot(column.name, STRUCT, struct, nullable=False, children=fields)
+
+    def _stamp(self, node: Node) -> list[Slot]:
+        stamp = node["stamp"].children[0]
+        self._leave_out(stamp, "time")
+        return self._expiry(stamp)
+
+    def _expiry(self, node: Node) -> list[Slot]:
+        expiry = node["expiry"].children[0]
+        self._leave_out(expiry, "ttl_s")
+        return [self._long(expiry["expires_s"], "expires_s")]
 
 
 POSITION_FIELDS = [pa.field(name, pa.int64(), nullable=False) for name in ("file", "offset", "ordinal")]
