@@ -13,8 +13,11 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 
 from penstock.capture.cassandra.agent.agent import Agent, Snapshots
+from penstock.capture.cassandra.agent.beginning import state_directory
+from penstock.capture.cassandra.snapshot.snapshotter import snapshot_directory
 from penstock.control.execute import log_specs
 from penstock.filters.functions import Functions
+from penstock.log import snapshot_requests
 from penstock.log.catalog import Catalog
 from penstock.log.table_logs import LogSpec
 from penstock.model.schema import TableId, TableSchema
@@ -22,6 +25,8 @@ from penstock.serve.http import HttpServer
 from penstock.serve.listener import Listener
 from penstock.serve.log_blocks import LogBlocks
 from penstock.settings import Settings, Share
+from penstock.system.clock import SystemClock
+from penstock.system.files import OsFiles
 
 _LOOK_S = 0.1
 
@@ -52,7 +57,7 @@ class AgentProcess:
             )
             facts: dict[str, object] = {}
             if settings.http.enabled:
-                blocks = LogBlocks(str(settings.agent.directory), settings.retention)
+                blocks = LogBlocks(str(settings.agent.directory), settings.retention, snapshot_asker(settings))
                 facts["http"] = opened.enter_context(HttpServer(settings.http, agent.status, blocks)).address
             thread = threading.Thread(target=self._run_agent, args=(agent,), name="penstock-agent", daemon=True)
             thread.start()
@@ -146,10 +151,22 @@ class ListenerThread:
             await self._ended.wait()
 
 
+def snapshot_asker(settings: Settings) -> Callable[[TableId], None] | None:
+    """What has a table copied again; None when this agent copies none."""
+    if not _copies(settings):
+        return None
+    directory = snapshot_directory(state_directory(settings))
+    return lambda table: snapshot_requests.request(OsFiles(), directory, table, SystemClock().now_us())
+
+
+def _copies(settings: Settings) -> bool:
+    return bool(settings.cassandra.contact_points) and settings.snapshot.share is not Share.NONE
+
+
 def make_snapshots(agent: Agent) -> Snapshots | None:
     """What copies tables beside the tail; None when there is no node to ask, or nothing is wanted."""
     settings = agent.settings
-    if not settings.cassandra.contact_points or settings.snapshot.share is Share.NONE:
+    if not _copies(settings):
         return None
     from penstock.capture.cassandra.snapshot.snapshotter import Snapshotter
 

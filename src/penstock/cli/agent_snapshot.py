@@ -7,11 +7,11 @@ import time
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from penstock.capture.cassandra.agent.beginning import state_directory
-from penstock.capture.cassandra.snapshot import requests
 from penstock.capture.cassandra.snapshot.snapshotter import snapshot_directory
 from penstock.capture.cassandra.snapshot.state import StateDirectory, TableState
 from penstock.cli import output
 from penstock.errors import InvalidInput
+from penstock.log import snapshot_requests as requests
 from penstock.model.schema import TableId
 from penstock.settings import Settings, Share
 from penstock.system.clock import SystemClock

@@ -24,6 +24,7 @@ from penstock.log.reader import LogReader
 from penstock.log.subscription import Start, Subscription
 from penstock.log.watermark import Watermark
 from penstock.model.position import Position
+from penstock.model.schema import TableId
 from penstock.settings import RetentionSettings
 from penstock.system.files import File, OsFiles
 
@@ -39,7 +40,14 @@ _HEADERS = {"cache-control": "no-store", "accept-ranges": "bytes"}
 class LogBlocks:
     """Answers requests about the logs below `root`. May be used from many threads."""
 
-    def __init__(self, root: str, retention: RetentionSettings | None = None) -> None:
+    def __init__(
+        self,
+        root: str,
+        retention: RetentionSettings | None = None,
+        ask_snapshot: Callable[[TableId], None] | None = None,
+    ) -> None:
+        """`ask_snapshot` has a table copied again; None when nobody here copies tables."""
+        self._ask_snapshot = ask_snapshot
         self._directory = LogDirectory(root)
         self._retention = retention
         # Readers are for one thread; what is done with them here is short.
@@ -53,6 +61,7 @@ class LogBlocks:
             Route("/logs/{id}/identity", self._answering(self._identity)),
             Route("/logs/{id}/watermark", self._answering(self._watermark)),
             Route("/logs/{id}/subscription", self._answering(self._subscribe), methods=["POST"]),
+            Route("/logs/{id}/snapshot", self._answering(self._snapshot), methods=["POST"]),
             Route("/logs/{id}/{kind}/{number:int}", self._answering(self._file)),
         ]
 
@@ -146,6 +155,13 @@ class LogBlocks:
                 if done > subscription.position:
                     subscription.commit(done)
             return JSONResponse({"name": name, "position": str(subscription.position)}, headers=_HEADERS)
+
+    def _snapshot(self, request: Request) -> Response:
+        with self._mutex:
+            entry, _ = self._find(request)
+        if self._ask_snapshot is not None:
+            self._ask_snapshot(entry.table)
+        return JSONResponse({"requested": self._ask_snapshot is not None}, headers=_HEADERS)
 
     def _find(self, request: Request) -> tuple[LogEntry, LogReader]:
         """The log that a request names; KeyError when there is none."""

@@ -1,33 +1,80 @@
 """Settings: one typed model, a section per part of the program.
 
 The text under a field is its documentation; docs/reference/settings.md is made from it. `load` gives the effective
-settings of a file and the environment.
+settings of a file and the environment. A section is imported when a name of it is first used: describing all of them
+takes longer than a process of Spark lives that reads a few changes, and that needs one section.
 """
 
-from penstock.settings.cassandra import (
-    AgentSettings,
-    CassandraSettings,
-    SchemaFrom,
-    Share,
-    SnapshotMode,
-    SnapshotSettings,
-    TableChoice,
-    TailMode,
-)
-from penstock.settings.loading import build, known_names, load
-from penstock.settings.log import Acknowledge, Codec, LogSettings, RetentionSettings
-from penstock.settings.model import Settings
-from penstock.settings.pipeline import (
-    Copies,
-    MergeSettings,
-    OnLoss,
-    PipelineSettings,
-    RecordType,
-    SchemaPolicy,
-    TransformSettings,
-)
-from penstock.settings.section import Section
-from penstock.settings.serve import HttpSettings, ListenerSettings
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from penstock.settings.cassandra import (
+        AgentSettings,
+        CassandraSettings,
+        SchemaFrom,
+        Share,
+        SnapshotMode,
+        SnapshotSettings,
+        TableChoice,
+        TailMode,
+    )
+    from penstock.settings.loading import build, known_names, load
+    from penstock.settings.log import Acknowledge, Codec, LogSettings, RetentionSettings
+    from penstock.settings.loss import OnLoss
+    from penstock.settings.model import Settings
+    from penstock.settings.pipeline import (
+        Copies,
+        MergeSettings,
+        PipelineSettings,
+        RecordType,
+        SchemaPolicy,
+        TransformSettings,
+    )
+    from penstock.settings.section import Section
+    from penstock.settings.serve import HttpSettings, ListenerSettings
+
+_SECTIONS = {
+    "cassandra": (
+        "AgentSettings",
+        "CassandraSettings",
+        "SchemaFrom",
+        "Share",
+        "SnapshotMode",
+        "SnapshotSettings",
+        "TableChoice",
+        "TailMode",
+    ),
+    "loading": (
+        "build",
+        "known_names",
+        "load",
+    ),
+    "log": (
+        "Acknowledge",
+        "Codec",
+        "LogSettings",
+        "RetentionSettings",
+    ),
+    "loss": ("OnLoss",),
+    "model": ("Settings",),
+    "pipeline": (
+        "Copies",
+        "MergeSettings",
+        "PipelineSettings",
+        "RecordType",
+        "SchemaPolicy",
+        "TransformSettings",
+    ),
+    "section": ("Section",),
+    "serve": (
+        "HttpSettings",
+        "ListenerSettings",
+    ),
+}
+_SECTION_OF = {name: section for section, names in _SECTIONS.items() for name in names}
 
 __all__ = [
     "Acknowledge",
@@ -57,3 +104,12 @@ __all__ = [
     "known_names",
     "load",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Python calls this for a name that is not here yet."""
+    section = _SECTION_OF.get(name)
+    if section is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(f"{__name__}.{section}"), name)
+    return found

@@ -20,6 +20,7 @@ from penstock.log.refusal import refused
 from penstock.log.segment import Heading
 from penstock.log.watermark import Watermark
 from penstock.model.position import Position
+from penstock.model.schema import TableId
 from penstock.pipeline.source.places import Address
 from penstock.pipeline.source.reach import BEGINNING, Reach
 
@@ -230,7 +231,8 @@ class Backlog:
                 first_file=numbers[0] if numbers else None,
             )
             if not skip_loss:
-                raise lost
+                choice = 'set on_loss = "snapshot" to have the agents copy the table again, or'
+                raise ChangesLost(f"{lost.message}; {choice} {by_hand(self.address.table)}", **lost.place)
             self.lost = lost
         self.start = resumed
 
@@ -312,6 +314,11 @@ def earliest(reader: LogReader) -> Reach:
     """The reach from which everything that a log still has is read."""
     numbers = reader.numbers()
     return BEGINNING if not numbers or numbers[0] == 1 else Reach.before(reader.heading(numbers[0]))
+
+
+def by_hand(table: TableId) -> str:
+    """How an operator fills a gap."""
+    return f'copy it with: penstock agent snapshot CONFIG {table}, on every node, and set on_loss = "skip"'
 
 
 class _Gone(Exception):

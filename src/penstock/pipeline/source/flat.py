@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import InvalidSetting, SchemaChanged
+from penstock.formats.arrays import integers, repeated, texts
 from penstock.formats.arrow import to_arrow
 from penstock.model.change import Op
 from penstock.model.schema import Column, Role, TableSchema
@@ -59,10 +59,12 @@ PLAIN: dict[str, pa.DataType] = {
     "_marker": _MARKER,
     "_deletion": _DELETION,
 }
-CELLS, RANGE, BEFORE = "_cells", "_range", "_before"
-# Large and seldom wanted, so they are there only when they are asked for by name.
-_ON_REQUEST = (RANGE, BEFORE)
-RESERVED = (*PLAIN, CELLS, *_ON_REQUEST)
+TIMES, CELLS, RANGE, BEFORE = "_cell_times", "_cells", "_range", "_before"
+# Every field costs Spark more than it costs here, so what is seldom wanted is there only when it is asked for by name.
+USUAL = ("_op", "_change_type", "_commit_version", "_commit_timestamp", "_time", "_node", "_position", TIMES)
+RESERVED = (*PLAIN, TIMES, CELLS, RANGE, BEFORE)
+# The part of the change record that a column is made of.
+_PART_OF = {"_origin": "origin", "_marker": "marker", "_deletion": "deletion", RANGE: "range", BEFORE: "before"}
 
 
 def flat_names(schema: TableSchema) -> dict[str, str]:
@@ -77,10 +79,12 @@ def flat_schema(schema: TableSchema, columns: Sequence[str] | None = None) -> pa
     made: dict[str, pa.DataType] = {}
     for column in (*schema.key, *schema.cells):
         made[names[column.name]] = value_type(column.type)
+    own = tuple(made)
     made.update(PLAIN)
     if schema.cells:
+        made[TIMES] = pa.struct([(names[column.name], pa.int64()) for column in schema.cells])
         made[CELLS] = pa.struct([(names[column.name], _cell_type(column.type)) for column in schema.cells])
-    usual = list(made)
+    usual = [name for name in made if name in own or name in USUAL]
     if schema.clustering:
         made[RANGE] = pa.struct([("start", _bound_type(schema, names)), ("end", _bound_type(schema, names))])
     made[BEFORE] = pa.struct([(names[column.name], spark_type(column.type)) for column in schema.columns])
@@ -155,9 +159,11 @@ class FlatBatches:
     def __init__(self, schema: TableSchema, wanted: pa.Schema, operations: Sequence[Op] = ()) -> None:
         """With `operations`, changes of other kinds are left out."""
         self._schema = schema
-        self._kept = pa.array([at for at, op in enumerate(Op) if op in operations], pa.int8()) if operations else None
+        kept = (at for at, op in enumerate(Op) if op in operations)
+        self._kept = integers(kept, pa.int8()) if operations else None
         self._names = flat_names(schema)
         self._wanted = wanted
+        self._parts = frozenset(_PART_OF[name] for name in wanted.names if name in _PART_OF)
         self._makers: dict[str, tuple[frozenset[str] | None, list[Callable[[_Block], pa.Array]]]] = {}
 
     def convert(self, gathered: Gathered, node: str) -> pa.RecordBatch:
@@ -167,7 +173,7 @@ class FlatBatches:
         if known is None:
             known = self._makers[version.fingerprint] = self._plan(version)
         columns, makers = known
-        block = _Block(to_arrow(gathered.batch(), columns), gathered, node)
+        block = _Block(to_arrow(gathered.batch(), columns, self._parts), gathered, node)
         made = pa.RecordBatch.from_arrays([make(block) for make in makers], schema=self._wanted)
         if self._kept is None:
             return made
@@ -202,7 +208,7 @@ class FlatBatches:
     def _nested(self, version: TableSchema, field: pa.Field) -> Callable[[_Block], pa.Array]:
         if field.name == RANGE:
             return self._range(version, field.type)
-        cells = field.name == CELLS
+        cells = field.name in (CELLS, TIMES)
         own = {flat: name for name, flat in self._names.items()}
         parts: list[tuple[str, Callable[[_Block], pa.Array]]] = []
         for at in range(field.type.num_fields):
@@ -211,6 +217,8 @@ class FlatBatches:
             make: Callable[[_Block], pa.Array]
             if column is None or (cells and column not in version.cells):
                 make = _nothing(part.type)
+            elif field.name == TIMES:
+                make = _cell_time(column)
             elif cells:
                 make = _fitting(_cell_state(column), _cell_type(column.type), part.type, version, column)
             else:
@@ -343,6 +351,22 @@ def _cell_state(column: Column) -> Callable[[_Block], pa.Array]:
     return make
 
 
+def _cell_time(column: Column) -> Callable[[_Block], pa.Array]:
+    """When the change wrote or deleted the column; null where it did not touch it."""
+
+    def make(block: _Block) -> pa.Array:
+        cell, times = _part(block, "cells", column.name), block.arrow.column("time")
+        state, own = cell.field("state"), cell.field("time")
+        if own.null_count < len(own):
+            times = pc.coalesce(own, times)
+        touched = state.cast(pa.bool_())
+        if touched.true_count == len(touched):
+            return times
+        return pc.if_else(touched, times, pa.nulls(len(times), pa.int64()))
+
+    return make
+
+
 def _delta(delta: pa.Array, type_: Type, wanted: pa.DataType) -> pa.Array:
     elements, removed = delta.field("elements"), delta.field("removed")
     path, held = type_.path_type, _element_type(type_)
@@ -386,7 +410,7 @@ def _op(block: _Block) -> pa.Array:
     return block.arrow.column("op").cast(pa.string())
 
 
-_CHANGE_TYPE_OF_OP = pa.array([_CHANGE_TYPES.get(op, op.value) for op in Op], pa.string())
+_CHANGE_TYPE_OF_OP = texts([_CHANGE_TYPES.get(op, op.value) for op in Op])
 
 
 def _change_type(block: _Block) -> pa.Array:
@@ -403,8 +427,15 @@ def _position(block: _Block) -> pa.Array:
     begins = np.cumsum(counts) - counts
     count = block.gathered.count
     ordinals = np.arange(count, dtype=np.int64) - np.repeat(begins - firsts, counts)
-    columns: list[Any] = [np.full(count, block.gathered.file, np.int64), np.repeat(offsets, counts), ordinals]
-    return pa.StructArray.from_arrays([pa.array(column) for column in columns], fields=list(_POSITION))
+    columns = [np.full(count, block.gathered.file, np.int64), np.repeat(offsets, counts), ordinals]
+    held = [pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(column)]) for column in columns]
+    return pa.StructArray.from_arrays(held, fields=list(_POSITION))
+
+
+def _node(block: _Block) -> pa.Array:
+    data, count = block.node.encode(), block.arrow.num_rows
+    ends = np.arange(count + 1, dtype=np.int32) * len(data)
+    return pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(ends), pa.py_buffer(data * count)])
 
 
 def _same(name: str) -> Callable[[_Block], pa.Array]:
@@ -423,11 +454,9 @@ _PLAIN_MAKERS: dict[str, Callable[[_Block], pa.Array]] = {
     "_time": _same("time"),
     "_commit_time": _same("commit_time"),
     "_capture_time": _same("capture_time"),
-    "_node": lambda block: pa.repeat(pa.scalar(block.node, pa.string()), block.arrow.num_rows),
+    "_node": _node,
     "_position": _position,
-    "_schema_version": lambda block: pa.repeat(
-        pa.scalar(block.gathered.schema.version, pa.int32()), block.arrow.num_rows
-    ),
+    "_schema_version": lambda block: repeated(block.gathered.schema.version, block.arrow.num_rows, pa.int32()),
     "_origin": _loosened("origin"),
     "_marker": _loosened("marker"),
     "_deletion": _loosened("deletion"),

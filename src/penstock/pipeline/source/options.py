@@ -17,8 +17,8 @@ from typing import Any
 from penstock.errors import InvalidSetting
 from penstock.model.change import Op
 from penstock.model.schema import TableId
-from penstock.settings import RetentionSettings
-from penstock.settings.pipeline import OnLoss
+from penstock.settings.log import RetentionSettings
+from penstock.settings.loss import OnLoss
 
 RUNS, FLAT = "runs", "flat"
 EARLIEST, LATEST, COMMITTED = "earliest", "latest", "committed"

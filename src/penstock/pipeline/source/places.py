@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from penstock.errors import CorruptLog, PositionBehind
+from penstock.log import snapshot_requests
 from penstock.log.log_directory import LogDirectory, LogEntry
 from penstock.log.names import encode
 from penstock.log.reader import LogReader
@@ -24,6 +25,8 @@ from penstock.model.position import Position
 from penstock.model.schema import TableId
 from penstock.pipeline.source.options import SourceOptions
 from penstock.pipeline.source.remote import Access, Agent
+from penstock.system.clock import SystemClock
+from penstock.system.files import OsFiles
 
 # Readers that one process keeps: each has at most one open file.
 _READERS_MAX = 128
@@ -63,6 +66,10 @@ class Place(Protocol):
         """Everything up to `position` is done. A position before the committed one changes nothing."""
         ...
 
+    def ask_snapshot(self, table: TableId) -> bool:
+        """Have the agent copy a table again. False when there is no agent, or it copies no tables."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -70,6 +77,7 @@ class LocalPlace:
     """A directory of logs on this machine."""
 
     def __init__(self, root: str, options: SourceOptions) -> None:
+        self._root = root
         self._directory = LogDirectory(root)
         self._retention = options.retention
         self._wants = _chooser(options)
@@ -104,6 +112,14 @@ class LocalPlace:
             subscription.accept_loss()
             if position > subscription.position:
                 subscription.commit(position)
+
+    def ask_snapshot(self, table: TableId) -> bool:
+        files = OsFiles()
+        directory = snapshot_requests.usual_directory(files, self._root)
+        if directory is None:
+            return False
+        snapshot_requests.request(files, directory, table, SystemClock().now_us())
+        return True
 
     def close(self) -> None:
         self._directory.close()
@@ -146,6 +162,10 @@ class RemotePlace:
     def commit(self, address: Address, name: str, position: Position) -> None:
         with suppress(PositionBehind):
             self._agent.commit(address.log_id, name, position)
+
+    def ask_snapshot(self, table: TableId) -> bool:
+        found = next((one for one in self._addresses.values() if one.table == table), None)
+        return found is not None and self._agent.ask_snapshot(found.log_id)
 
     def close(self) -> None:
         for reader in self._readers.values():

@@ -18,12 +18,13 @@ import structlog
 from penstock.errors import ChangesLost, CorruptCheckpoint, PenstockError
 from penstock.log.subscription import Start
 from penstock.log.watermark import Watermark
+from penstock.model.position import Position
 from penstock.pipeline.source.admission import Limits, admit
-from penstock.pipeline.source.backlog import Backlog, Stretch, earliest, is_new, reach_at
+from penstock.pipeline.source.backlog import Backlog, Stretch, by_hand, earliest, is_new, reach_at
 from penstock.pipeline.source.options import COMMITTED, EARLIEST, LATEST, SourceOptions
 from penstock.pipeline.source.places import Address, Place, places
 from penstock.pipeline.source.reach import BEGINNING, Reach
-from penstock.settings.pipeline import OnLoss
+from penstock.settings.loss import OnLoss
 
 log = structlog.get_logger()
 
@@ -92,6 +93,8 @@ class Planner:
         # What a query that reads what is there and then ends may read.
         self._target: dict[str, Reach] | None = None
         self._gone: set[str] = set()
+        # Up to where the agents were asked for copies of what a log has lost.
+        self._asked: dict[str, Position] = {}
         self._committed: dict[str, _Committed] = {}
         self._delivered: dict[str, Reach] = {}
         self._seen: dict[str, Seen] = {}
@@ -118,10 +121,6 @@ class Planner:
     def end(self) -> dict[str, Reach]:
         """The end of every log."""
         return {log_id: Reach.of(seen.mark) for log_id, seen in self.look().items()}
-
-    def seen_end(self) -> dict[str, Reach]:
-        """The end of every log when it was last looked at."""
-        return {log_id: Reach.of(seen.mark) for log_id, seen in (self._seen or self.look()).items()}
 
     def latest(self, start: Mapping[str, Reach], limits: Limits) -> dict[str, Reach]:
         """How far the next batch goes. The same as `start` when there is nothing new."""
@@ -229,11 +228,35 @@ class Planner:
         return reach
 
     def _backlog(self, seen: Seen, start: Reach, end: Reach) -> Backlog:
-        skip = self._options.on_loss is OnLoss.SKIP
+        skip = self._options.on_loss is not OnLoss.FAIL
         backlog = Backlog(seen.address, seen.place.reader(seen.address), start, end, skip_loss=skip)
         if backlog.lost is not None:
             log.warning("changes lost", **{key: str(value) for key, value in backlog.lost.place.items()})
+            if self._options.on_loss is OnLoss.SNAPSHOT:
+                self._ask_snapshot(seen, backlog)
         return backlog
+
+    def _ask_snapshot(self, seen: Seen, gap: Backlog) -> None:
+        """Have a table copied again by every agent, since each copies a part.
+
+        The subscription then moves behind the gap, which says that this was done: a batch that is tried again and again
+        asks once. A crash in between asks once more.
+        """
+        address, name, through = seen.address, self._options.subscription, gap.start.last
+        done = self._asked.get(address.log_id, BEGINNING.last)
+        if name is not None:
+            done = max(done, seen.place.subscribe(address, name, "earliest"))
+        if done >= through:
+            return
+        asked = sum(place.ask_snapshot(address.table) for place in self._places)
+        if not asked:
+            assert gap.lost is not None
+            why = f"{gap.lost.message}, and no agent here copies tables; {by_hand(address.table)}"
+            raise ChangesLost(why, **gap.lost.place)
+        if name is not None:
+            seen.place.commit(address, name, through)
+        self._asked[address.log_id] = through
+        log.warning("snapshot asked for", table=str(address.table), agents=asked)
 
     def _still_there(self, start: Mapping[str, Reach]) -> dict[str, Reach]:
         """The logs of an offset, without those that are not wanted any more."""

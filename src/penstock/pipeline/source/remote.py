@@ -125,6 +125,13 @@ class Agent:
         """Everything up to `position` is done."""
         self._json("POST", f"/logs/{log_id}/subscription", {"name": name, "position": str(position)})
 
+    def ask_snapshot(self, log_id: str) -> bool:
+        """Have the table of a log copied again; False when this agent copies no tables."""
+        try:
+            return bool(self._json("POST", f"/logs/{log_id}/snapshot").get("requested"))
+        except FileNotFoundError:
+            return False
+
     # Files, as far as a reader needs them.
 
     def open(self, path: str, *, write: bool = False, create: bool = False) -> RemoteFile:

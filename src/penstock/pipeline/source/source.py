@@ -12,7 +12,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.errors import AnalysisException
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+    SimpleDataSourceStreamReader,
+)
+from pyspark.sql.datasource_internal import _SimpleStreamReaderWrapper
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
@@ -36,19 +44,30 @@ from penstock.pipeline.source.reach import from_offset, tick_of, to_offset
 from penstock.pipeline.source.stretches import gather, read_runs
 from penstock.pipeline.source.table_version import TableVersion
 from penstock.pipeline.source.wake import Wake
-from penstock.settings import Settings
+from penstock.pipeline.worker_process import task_begins
 from penstock.system.clock import SystemClock
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from penstock.settings import Settings
+
 NAME = "penstock"
 _UTC = "UTC"
+# Up to so many bytes of log are read when the batch is planned. Of a block that is not taken as a whole only the number
+# of changes is known.
+_AT_ONCE_BYTES = 32 << 10
+_CHANGE_BYTES = 256
 
 
 def register(spark: SparkSession) -> None:
     """Make `format("penstock")` known to a session."""
-    spark.dataSource.register(PenstockDataSource)
+    try:
+        spark.dataSource.register(PenstockDataSource)
+    except AnalysisException as error:
+        # A client of Spark Connect sends a request again when the answer takes long, and then meets its own first try.
+        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+            raise
 
 
 def pipeline_options(settings: Settings, buckets: int) -> dict[str, str]:
@@ -135,6 +154,7 @@ class _Shape:
 
     def read(self, options: SourceOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The record batches of one partition."""
+        task_begins()
         # A partition of a batch without any data is Spark's own.
         pieces = partition.pieces if isinstance(partition, LogPartition) else ()
         how = access(options)
@@ -173,17 +193,28 @@ class _BatchReader(DataSourceReader):
         return self._shape.read(self._options, partition)
 
 
-class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """New changes, micro-batch by micro-batch."""
+class _StreamReader(_SimpleStreamReaderWrapper, SupportsTriggerAvailableNow):
+    """New changes, micro-batch by micro-batch.
+
+    Spark takes rows along with the plan of a batch from one class of readers only, and then needs no Python process to
+    run the task. This is of that class, so that batches of a few changes need not wait for one. The price is that Spark
+    does not ask such a reader for the newest offset when it reports a query's progress.
+    """
 
     def __init__(self, options: SourceOptions, shape: _Shape) -> None:
         self._options = options
         self._shape = shape
         self._opened: Planner | None = None
         self._wake = Wake(options.wake, SystemClock().now_us)
+        self._planned: list[InputPartition] = []
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_opened": None}
+        return {**self.__dict__, "_opened": None, "_planned": []}
+
+    @property
+    def simple_reader(self) -> SimpleDataSourceStreamReader:  # type: ignore[override]
+        """Who is asked to prepare for what is available now: the reader itself."""
+        return self  # type: ignore[return-value]
 
     @property
     def _planner(self) -> Planner:
@@ -212,11 +243,21 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         reaches = self._planner.latest(from_offset(start), self._limits(limit))
         return to_offset(reaches, self._wake.tick(tick_of(start)))
 
-    def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802
-        return to_offset(self._planner.seen_end())
-
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        return [LogPartition(pieces) for pieces in self._planner.partitions(from_offset(start), from_offset(end))]
+        found = self._planner.partitions(from_offset(start), from_offset(end))
+        self._planned = [LogPartition(pieces) for pieces in found]
+        return self._planned
+
+    def getCache(self, start: dict[str, Any], end: dict[str, Any]) -> Iterator[Any] | None:  # noqa: N802, ARG002
+        """The rows of the batch that was just planned, when they are few; else a task reads them."""
+        if len(self._planned) != 1:
+            return None
+        [partition] = self._planned
+        assert isinstance(partition, LogPartition)
+        stretches = [piece.stretch for piece in partition.pieces]
+        if sum(one.bytes + one.tail * _CHANGE_BYTES for one in stretches) > _AT_ONCE_BYTES:
+            return None
+        return self.read(partition)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return self._shape.read(self._options, partition)

@@ -14,10 +14,22 @@ from structlog.testing import capture_logs
 from penstock.errors import InvalidSetting, SchemaChanged
 from penstock.formats import avro
 from penstock.model import types as t
-from penstock.model.change import Change, Deleted, Deletion, Delta, Element, Expiry, Op, Removed, Set
+from penstock.model.change import (
+    Change,
+    Deleted,
+    Deletion,
+    Delta,
+    Element,
+    Expiry,
+    Marker,
+    Op,
+    Origin,
+    Removed,
+    Set,
+)
 from penstock.model.schema import Column, Role, TableId, TableSchema
 from penstock.model.types import Kind, Type
-from penstock.pipeline.source.flat import FlatBatches, flat_names, flat_schema
+from penstock.pipeline.source.flat import RESERVED, FlatBatches, flat_names, flat_schema
 from penstock.pipeline.source.stretches import Gathered
 from tests.every_type import EVERY_TYPE, every_type_table
 
@@ -84,7 +96,7 @@ def test_columns_of_every_type_and_shape_are_sound_arrow_that_spark_takes() -> N
     from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
     schema, changes = every_type_table()
-    wanted = flat_schema(schema, ["*", "_range", "_before"])
+    wanted = flat_schema(schema, ["*", *RESERVED])
     made = FlatBatches(schema, wanted).convert(gathered(schema, changes), "n1")
     made.validate(full=True)
     assert made.num_rows == len(changes)
@@ -130,8 +142,14 @@ def test_untouched_set_deleted_and_null_cells_are_told_apart() -> None:
         Change(Op.UPDATE, {"id": 1}, {"a": Deleted(9, 4)}, time=9),
         Change(Op.UPDATE, {"id": 1}, {"s": Set("y")}, time=10),
     ]
-    rows = convert(schema, changes)
+    rows = convert(schema, changes, ["*", "_cells"])
     assert [row["a"] for row in rows] == ["x", None, None, None]
+    assert [row["_cell_times"] for row in rows] == [
+        {"a": 5, "s": None},
+        {"a": 8, "s": None},
+        {"a": 9, "s": None},
+        {"a": None, "s": 10},
+    ]
     states = [row["_cells"]["a"] for row in rows]
     assert [state["state"] for state in states] == [1, 1, 2, 0]
     assert states[0] == {"state": 1, "time": 5, "ttl_s": 60, "expires_s": 99, "local_s": None}
@@ -150,7 +168,8 @@ def test_a_collection_shows_what_was_written_and_its_delta_the_rest() -> None:
         "l": Delta(None, (Element(ID, "x"),)),
         "s": Delta(None, (), (Removed(ID),)),
     }
-    first, second = convert(schema, [Change(Op.UPDATE, {"id": 1}, cells), Change(Op.UPDATE, {"id": 1}, {})])
+    changes = [Change(Op.UPDATE, {"id": 1}, cells), Change(Op.UPDATE, {"id": 1}, {})]
+    first, second = convert(schema, changes, ["m", "l", "s", "_cells"])
     assert (first["m"], first["l"], first["s"]) == ([("k", 5)], ["x"], [])
     assert (second["m"], second["l"], second["s"]) == (None, None, None)
     delta = first["_cells"]["m"]["delta"]
@@ -218,7 +237,7 @@ def test_operations_that_are_not_wanted_are_left_out() -> None:
 def test_changes_of_an_older_version_fit_in() -> None:
     old = table(Column("gone", t.TEXT), Column("n", t.INT32), Column("key2", t.TEXT))
     new = replace(table(Column("n", t.INT64), Column("more", t.list_of(t.UUID))), version=2)
-    wanted = flat_schema(new, ["*", "_before"])
+    wanted = flat_schema(new, ["*", "_schema_version", "_cells", "_before"])
     flat = FlatBatches(new, wanted)
     first = flat.convert(
         gathered(old, [Change(Op.INSERT, {"id": 1}, {"n": Set(5), "gone": Set("x")}, before={"n": 4})]), "n1"
@@ -226,7 +245,7 @@ def test_changes_of_an_older_version_fit_in() -> None:
     second = flat.convert(gathered(new, [Change(Op.INSERT, {"id": 2}, {"n": Set(6), "more": Set((ID,))})]), "n1")
     [one], [two] = first.to_pylist(), second.to_pylist()
     assert (one["n"], one["more"], one["_schema_version"], one["_cells"]["more"]) == (5, None, 1, None)
-    assert (one["_before"]["n"], one["_cells"]["n"]["state"]) == (4, 1)
+    assert (one["_before"]["n"], one["_cells"]["n"]["state"], one["_cell_times"]["more"]) == (4, 1, None)
     assert (two["n"], two["more"], two["_schema_version"]) == (6, [str(ID)], 2)
 
 
@@ -254,4 +273,17 @@ def test_a_table_that_is_all_key_has_no_cells() -> None:
     schema = TableSchema(TableId("ks", "t"), (Column("id", t.INT64, Role.PARTITION),))
     [row] = convert(schema, [Change(Op.INSERT, {"id": 1})])
     assert row["id"] == 1
-    assert "_cells" not in row
+    assert row.keys() & {"_cells", "_cell_times"} == set()
+
+
+def test_what_is_seldom_wanted_is_read_only_when_it_is_asked_for() -> None:
+    schema = table(Column("a", t.TEXT))
+    usual = ["_op", "_change_type", "_commit_version", "_commit_timestamp", "_time", "_node", "_position"]
+    assert flat_schema(schema).names == ["id", "a", *usual, "_cell_times"]
+    origin = Origin(node="n9", file="CommitLog-1.log", position=8)
+    changes = [Change(Op.DELETE, {"id": 1}, deletion=Deletion(4, 1), origin=origin)]
+    changes.append(Change(Op.INSERT, {"id": 2}, {"a": Set("x")}, marker=Marker(time=3)))
+    deleted, inserted = convert(schema, changes, ["_deletion", "_origin", "_marker", "id"])
+    assert deleted["_deletion"] == {"time": 4, "local_s": 1}
+    assert (deleted["_origin"]["node"], deleted["_origin"]["position"], deleted["_marker"]) == ("n9", 8, None)
+    assert (inserted["_deletion"], inserted["_origin"], inserted["_marker"]["time"]) == (None, None, 3)

@@ -7,7 +7,7 @@ import pytest
 from penstock.errors import InvalidSetting
 from penstock.model.schema import TableId
 from penstock.pipeline.source.options import parse
-from penstock.settings.pipeline import OnLoss
+from penstock.settings.loss import OnLoss
 
 LEAST = {"path": "/logs", "table": "shop.orders"}
 

@@ -11,12 +11,13 @@ from structlog.testing import capture_logs
 
 from penstock.errors import ChangesLost, CorruptCheckpoint, CorruptLog, PositionAhead, SchemaChanged
 from penstock.formats import avro
-from penstock.log import retention
+from penstock.log import retention, snapshot_requests
 from penstock.log.checkpoint import Checkpoint, load_all
 from penstock.log.reader import LogReader
 from penstock.log.subscription import Subscription
 from penstock.log.table_log import TableLog
 from penstock.model import types as t
+from penstock.model.schema import TableId
 from penstock.pipeline import runs
 from penstock.pipeline.source.admission import Limits
 from penstock.pipeline.source.options import parse
@@ -300,6 +301,73 @@ def test_with_skip_the_rest_is_read_and_the_gap_is_logged(tmp_path: Path) -> Non
     gaps = [entry for entry in said if entry["event"] == "changes lost"]
     assert gaps
     assert gaps[0]["after"] == "000000:0:0"
+
+
+def test_a_gap_is_told_with_what_can_be_done_about_it(tmp_path: Path) -> None:
+    directory = write(tmp_path, "orders", 0, 40, each=5, settings=SMALL_FILES, note="x" * 200)
+    start = planner(tmp_path).initial()
+    remove_first_files(directory, 2)
+    with LogReader(directory) as reader:
+        through, lost = reader.first(), reader.heading(reader.numbers()[0]).rows_before
+    with pytest.raises(ChangesLost) as raised:
+        planner(tmp_path).latest(start, NO_LIMIT)
+    assert str(raised.value) == (
+        "changes were removed before they were read; "
+        'set on_loss = "snapshot" to have the agents copy the table again, or '
+        'copy it with: penstock agent snapshot CONFIG shop.orders, on every node, and set on_loss = "skip" '
+        f"(table shop.orders, node {tmp_path.name}, directory {directory}, "
+        f"after 000000:0:0, through {through}, changes {lost}, first_file 3)"
+    )
+
+
+def test_with_snapshot_every_agent_is_asked_once_for_a_copy_and_the_rest_is_read(tmp_path: Path) -> None:
+    logs = [
+        write(tmp_path / node, "orders", first, 40, each=5, settings=SMALL_FILES, note="x" * 200)
+        for node, first in (("n1", 0), ("n2", 1000))
+    ]
+    for node in ("n1", "n2"):
+        (tmp_path / node / ".agent").mkdir()
+    options = {"path": f"{tmp_path}/n1,{tmp_path}/n2", "shape": "runs", "subscription": "p", "onLoss": "snapshot"}
+    start = Planner(parse(options)).initial()
+    remove_first_files(logs[0], 2)
+
+    def asked() -> list[list[TableId]]:
+        directories = [f"{tmp_path}/{node}/.agent/snapshot" for node in ("n1", "n2")]
+        return [snapshot_requests.waiting(OsFiles(), directory) for directory in directories]
+
+    plan = Planner(parse(options))
+    with capture_logs() as said:
+        batches = read_all(plan, NO_LIMIT, start)
+    assert sorted(number for one in batches for number in one) == sorted(ids_in(logs[0]) + ids_in(logs[1]))
+    assert asked() == [[TableId("shop", "orders")]] * 2
+    assert [entry["agents"] for entry in said if entry["event"] == "snapshot asked for"] == [2]
+    # A batch that is planned again in another process, as after a failure, does not ask again.
+    for node in ("n1", "n2"):
+        snapshot_requests.done(OsFiles(), f"{tmp_path}/{node}/.agent/snapshot", TableId("shop", "orders"))
+    again = Planner(parse(options))
+    assert ids(again.partitions(start, again.end()))
+    assert asked() == [[], []]
+    # The next gap is another one.
+    write(tmp_path / "n1", "orders", 5000, 40, each=5, settings=SMALL_FILES, note="x" * 200)
+    end = again.end()
+    write(tmp_path / "n1", "orders", 6000, 40, each=5, settings=SMALL_FILES, note="x" * 200)
+    with LogReader(logs[0]) as reader:
+        read = [number for number in reader.numbers() if number <= max(one.file for one in end.values())]
+    remove_first_files(logs[0], len(read) + 1)
+    again.latest(end, NO_LIMIT)
+    assert asked() == [[TableId("shop", "orders")]] * 2
+
+
+def test_with_snapshot_and_no_agent_the_gap_is_told(tmp_path: Path) -> None:
+    directory = write(tmp_path, "orders", 0, 40, each=5, settings=SMALL_FILES, note="x" * 200)
+    plan = planner(tmp_path, onLoss="snapshot")
+    start = plan.initial()
+    remove_first_files(directory, 2)
+    with pytest.raises(
+        ChangesLost, match=r"no agent here copies tables; copy it with: penstock agent snapshot"
+    ) as told:
+        plan.latest(start, NO_LIMIT)
+    assert told.value.place["changes"]
 
 
 def test_a_new_query_does_not_call_old_removals_a_loss(tmp_path: Path) -> None:

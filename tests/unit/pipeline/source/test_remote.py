@@ -31,6 +31,7 @@ from penstock.log.checkpoint import Checkpoint, load_all
 from penstock.log.reader import LogReader
 from penstock.log.subscription import Subscription
 from penstock.model.position import Position
+from penstock.model.schema import TableId
 from penstock.pipeline.source.admission import Limits
 from penstock.pipeline.source.options import parse
 from penstock.pipeline.source.places import access, open_reader
@@ -50,8 +51,10 @@ STATUS = AgentStatus(node="n1", data_centre="dc1", started_time_us=0, running=Tr
 
 
 @contextmanager
-def serving(root: Path, **settings: Any) -> Iterator[HttpServer]:
-    blocks = LogBlocks(str(root), RetentionSettings())
+def serving(
+    root: Path, *, ask_snapshot: Callable[[TableId], None] | None = None, **settings: Any
+) -> Iterator[HttpServer]:
+    blocks = LogBlocks(str(root), RetentionSettings(), ask_snapshot)
     with HttpServer(HttpSettings(**{"port": 0, **settings}), lambda: STATUS, blocks) as server:
         yield server
 
@@ -342,7 +345,7 @@ def test_tls_is_spoken_and_an_unknown_certificate_is_refused(tmp_path: Path, tok
     certificate = make_certificate(tmp_path)
     root = tmp_path / "logs"
     directory = write(root, "orders", 0, 40, each=5)
-    tls = {"tls_certificate_file": certificate.file, "tls_key_file": certificate.key_file}
+    tls: dict[str, Any] = {"tls_certificate_file": certificate.file, "tls_key_file": certificate.key_file}
     with serving(root, token_file=token_file, **tls) as server:
         assert server.address.startswith("https://")
         there = agent(server, token_file, tls_ca_file=str(certificate.file))
@@ -354,3 +357,24 @@ def test_tls_is_spoken_and_an_unknown_certificate_is_refused(tmp_path: Path, tok
             agent(server, token_file, tls_ca_file=str(tmp_path / "nothing.pem")).logs()
         with pytest.raises(InvalidSetting, match="cannot read the token"):
             agent(server, tmp_path / "nothing")
+
+
+def test_agents_are_asked_for_a_snapshot_when_changes_were_removed(tmp_path: Path, token_file: Path) -> None:
+    asked: list[TableId] = []
+    directory = write(tmp_path / "n1", "orders", 0, 40, each=5, settings=SMALL_FILES, note="x" * 200)
+    write(tmp_path / "n2", "orders", 1000, 1)
+    with (
+        serving(tmp_path / "n1", token_file=token_file, ask_snapshot=asked.append) as first,
+        serving(tmp_path / "n2", token_file=token_file) as second,
+    ):
+        options = {"agents": f"{first.address},{second.address}", "token_file": str(token_file), "shape": "runs"}
+        plan = Planner(parse({**options, "subscription": "p", "onLoss": "snapshot", "retry_s": "0"}))
+        start = plan.initial()
+        with LogReader(directory) as reader:
+            for number in reader.numbers()[:2]:
+                Path(reader.path(number)).unlink()
+        for _ in range(2):
+            plan.latest(start, Limits())
+        plan.close()
+    # The second agent copies no tables, which is well as long as another does.
+    assert asked == [TableId("shop", "orders")]

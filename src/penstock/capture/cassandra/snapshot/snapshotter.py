@@ -16,7 +16,6 @@ import structlog
 
 from penstock.capture.cassandra.node.connection import Connection, driver_errors, reason
 from penstock.capture.cassandra.schema.table import CassandraTable
-from penstock.capture.cassandra.snapshot import requests
 from penstock.capture.cassandra.snapshot.copy import BACKOFF_S, BACKOFF_S_MAX, WANTED_LOOK_S, Outcome, TableCopy
 from penstock.capture.cassandra.snapshot.ring import TokenRange, cut
 from penstock.capture.cassandra.snapshot.source import SnapshotSource
@@ -24,6 +23,7 @@ from penstock.capture.cassandra.snapshot.state import StateDirectory, TableState
 from penstock.capture.cassandra.snapshot.status import SnapshotStatus, Stage, TableProgress
 from penstock.capture.cassandra.snapshot.throttle import Throttle
 from penstock.errors import InvalidInput, PenstockError, Unreachable
+from penstock.log import snapshot_requests as requests
 from penstock.model.batch import ChangeBatch
 from penstock.model.schema import TableId
 from penstock.settings import Share, SnapshotMode, SnapshotSettings

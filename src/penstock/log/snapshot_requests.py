@@ -1,8 +1,8 @@
-"""Requests: tables that somebody wants copied again, as durable files beside the snapshot's state.
+"""Snapshot requests: tables that somebody wants copied again, as durable files beside the snapshot's state.
 
 A request is a file that names the table. The running agent finds it within a second, begins the new run, makes that
 durable and only then removes the file; so a request survives any crash, and is never done twice without a crash. An
-agent that is not running finds it when it starts.
+agent that is not running finds it when it starts. The pipeline asks for one when changes were removed unread.
 """
 
 from __future__ import annotations
@@ -15,6 +15,13 @@ from penstock.system.files import Files, make_durable_directory
 
 FORMAT = 1
 SUFFIX = ".request"
+# The agent's state is there when its settings do not say otherwise.
+_AGENT = ".agent"
+
+
+def usual_directory(files: Files, logs: str) -> str | None:
+    """Where the agent that writes these logs finds requests; None when it keeps its state elsewhere, or is none."""
+    return f"{logs}/{_AGENT}/snapshot" if files.exists(f"{logs}/{_AGENT}") else None
 
 
 def request(files: Files, directory: str, table: TableId, now_us: int) -> None:
