@@ -266,17 +266,31 @@ def test_range_deletions_cover_what_their_ranges_say(
     assert all(one.end <= two.start for one, two in zip(steps.steps, steps.steps[1:], strict=False))
 
 
-@given(
-    st.lists(st.one_of(st.builds(Set, small, times), st.builds(Deleted, times, seconds)), min_size=1, max_size=6),
-    st.randoms(use_true_random=False),
+plain_counter_changes = st.one_of(
+    st.builds(lambda value, time: Change(Op.UPDATE, {"p": 1}, {"c": Set(value)}, time=time), small, times),
+    st.builds(lambda time: Change(Op.UPDATE, {"p": 1}, {"c": Deleted()}, time=time), times),
+    st.builds(lambda time: Change(Op.DELETE, {"p": 1}, time=time), times),
+    st.builds(lambda time: Change(Op.DELETE_PARTITION, {"p": 1}, time=time), times),
+    st.builds(lambda time: Change(Op.TRUNCATE, time=time), times),
 )
-def test_a_deleted_counter_stays_deleted_in_any_order(cells: list[Cell], shuffler: random.Random) -> None:
-    history = [Change(Op.UPDATE, {"p": 1}, {"c": one}) for one in cells]
-    shuffled = list(history)
-    shuffler.shuffle(shuffled)
-    state = fold(COUNTERS, shuffled)
+
+
+@given(st.lists(plain_counter_changes, min_size=1, max_size=8), st.randoms(use_true_random=False))
+def test_counters_without_shards_are_what_was_written_last_in_any_order(
+    history: list[Change], shuffler: random.Random
+) -> None:
+    copies = history + [shuffler.choice(history) for _ in history]
+    shuffler.shuffle(copies)
+    state = fold(COUNTERS, copies)
     assert normal(state) == normal(fold(COUNTERS, history))
-    if any(isinstance(one, Deleted) for one in cells):
+    assert normal(fold(COUNTERS, state.changes())) == normal(state)
+    # Of the same time, a deletion wins, and then the greater bytes.
+    last = [one.cells.get("c") for one in history if one.time == max(other.time or 0 for other in history)]
+    values = [cell.value for cell in last if isinstance(cell, Set)]
+    if len(values) == len(last):
+        greatest = max(values, key=lambda value: value.to_bytes(8, "big", signed=True))
+        assert visible(state, 0) == [{"p": 1, "c": greatest}]
+    else:
         assert visible(state, 0) == []
 
 

@@ -10,7 +10,7 @@ from penstock.cli import output
 from penstock.cli.agent import ConfigArgument
 from penstock.cli.output import JsonOption
 from penstock.cli.pipeline import load_settings
-from penstock.errors import InvalidInput
+from penstock.errors import CorruptLog, InvalidInput
 
 if TYPE_CHECKING:
     from penstock.pipeline.dead_letters import DeadLetterStore, StoredLetter
@@ -58,16 +58,14 @@ def show(config: ConfigArgument, id_: Annotated[str, typer.Argument(metavar="ID"
 
     _, store = _open(config)
     letter = store.letter(id_).letter
-    change = avro.decode(ChangeBatch(letter.schema, 1, letter.row))[0]
-    output.emit(
-        {
-            "id": id_,
-            "sink": letter.sink,
-            "table": letter.table,
-            "reason": letter.reason,
-            "record": to_json(change, letter.schema),
-        }
-    )
+    facts: dict[str, object] = {"id": id_, "sink": letter.sink, "table": letter.table, "reason": letter.reason}
+    try:
+        change = avro.decode(ChangeBatch(letter.schema, 1, letter.row))[0]
+        facts["record"] = to_json(change, letter.schema)
+    except CorruptLog:
+        # Nobody can say what it says; its bytes may help whoever looks for the cause.
+        facts["row"] = letter.row.hex()
+    output.emit(facts)
 
 
 @app.command()
@@ -79,17 +77,31 @@ def replay(
     table: TableOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Deliver dead letters again; those that the target takes now are forgotten."""
+    """Deliver dead letters again; those that the target takes now are forgotten.
+
+    Those of the fold go back to the pipeline, which folds them with its next batch.
+    """
+    from penstock.pipeline.checkpoint import REPLAYED
+    from penstock.pipeline.dead_letters import FOLD, give_back
     from penstock.pipeline.dead_letters import replay as deliver
     from penstock.pipeline.sinks.choice import make_sinks
     from penstock.system.clock import SystemClock
 
     settings, store = _open(config)
     chosen = _chosen(store, ids, everything, sink, table)
+    if unfolded := [stored for stored in chosen if stored.letter.sink == FOLD]:
+        count = give_back(store, unfolded, settings.pipeline.checkpoint_directory / REPLAYED)
+        if json:
+            output.emit({"sink": FOLD, "given_back": count})
+        else:
+            output.line(f"{FOLD}: {count:,} given back to the pipeline, for its next batch")
+    if len(unfolded) == len(chosen):
+        return
     for target in make_sinks(settings):
         mine = [stored for stored in chosen if stored.letter.sink == target.name]
         if not mine:
             continue
+        target.keep_in(settings.pipeline.checkpoint_directory / "sinks" / target.name, settings.pipeline.name)
         target.check()
         done = deliver(store, target, mine, pipeline=settings.pipeline.name, now_us=SystemClock().now_us())
         if json:

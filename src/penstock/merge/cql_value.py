@@ -255,6 +255,9 @@ def _uuid_time(value: UUID) -> int:
 
 def partition_id(columns: tuple[Column, ...], key: Mapping[str, Any]) -> bytes:
     """The bytes that name a partition: equal keys have equal ones, and the ring hashes them."""
-    if len(columns) == 1:
-        return serialized(columns[0].type, key[columns[0].name])
-    return b"".join(_sized(column.type, key[column.name]) for column in columns)
+    try:
+        if len(columns) == 1:
+            return serialized(columns[0].type, key[columns[0].name])
+        return b"".join(_sized(column.type, key[column.name]) for column in columns)
+    except KeyError as error:
+        raise InvalidValue("a change lacks a partition column", column=error.args[0]) from error

@@ -35,9 +35,6 @@ class CellState(NamedTuple):
 
 def wins(new: CellState, old: CellState, kind: Type) -> bool:
     """Whether `new` replaces `old` in the same place: Cassandra's rule for two versions of a cell."""
-    if kind.kind is Kind.COUNTER and (new.kind == TOMBSTONE) != (old.kind == TOMBSTONE):
-        # A deleted counter stays deleted whatever the times are, as in Cassandra.
-        return new.kind == TOMBSTONE
     if new[:3] != old[:3]:
         return new[:3] > old[:3]
     if new.kind == TOMBSTONE:

@@ -93,10 +93,7 @@ class TableState:
             self._purge()
             return
         key = change.key
-        try:
-            identity = partition_id(self.schema.partition, key)
-        except KeyError as error:
-            raise InvalidValue("a change lacks a partition column", table=self.schema.table) from error
+        identity = partition_id(self.schema.partition, key)
         partition = self.partitions.get(identity)
         if partition is None:
             partition = PartitionState(tuple(key[name] for name in self._partition_names))
@@ -248,7 +245,7 @@ def _put(row: RowState, plan: _Plan, cell: Set | Deleted | Delta, change_time: i
         return
     new = _living(cell.value, time, cell.expiry) if isinstance(cell, Set) else _dead(time, cell.local_s)
     old = row.cells.get(name)
-    if old is None or (time > old.time and not plan.counter) or wins(new, old, plan.column.type):
+    if old is None or time > old.time or wins(new, old, plan.column.type):
         row.cells[name] = new
 
 

@@ -1,8 +1,9 @@
 """Dead letters: records that a target will never take, kept with the reason until someone replays or removes them.
 
-A letter holds the record itself, so it can be delivered again when the target has been put right. The store is a
-directory with one file per micro-batch, written as a whole and sealed with a checksum; a batch that is done again
-replaces its file. Letters hold rows, so the files are for their owner only, and nothing of them gets into logs or
+A letter holds the record itself, so it can be delivered again when the target has been put right. A change that cannot
+even be folded is a letter too, of the fold instead of a sink; replaying it lets the pipeline read it once more. The
+store is a directory with one file per micro-batch, written as a whole and sealed with a checksum; a batch that is done
+again replaces its file. Letters hold rows, so the files are for their owner only, and nothing of them gets into logs or
 messages of errors. docs/formats/dead-letters.md has the layout.
 """
 
@@ -13,7 +14,7 @@ import fcntl
 import json
 import re
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,11 +22,24 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.errors import CorruptData, DeadLettersFull, InvalidInput, StorageError, UnsupportedFormat
+from penstock.errors import (
+    CorruptData,
+    CorruptLog,
+    DeadLettersFull,
+    InvalidInput,
+    InvalidValue,
+    StorageError,
+    UnsupportedFormat,
+)
 from penstock.formats.arrow import arrow_schema, from_arrow, to_arrow
+from penstock.log.names import directory_name
+from penstock.log.table_log import TableLog
 from penstock.model.batch import ChangeBatch
 from penstock.model.schema import TableSchema
+from penstock.pipeline.fold.distinct import REPLAYED
+from penstock.pipeline.fold.poison import Poison
 from penstock.pipeline.records import Records, row_type
+from penstock.pipeline.row_changes import cells, stamps
 from penstock.pipeline.sinks.json_lines import key_text
 from penstock.pipeline.sinks.sink import DeadLetter, Delivered, Sink, Task
 from penstock.settings import RecordType
@@ -39,8 +53,9 @@ _END = re.compile(rb'\{"letters":(\d+),"crc32":"([0-9a-f]{8})"\}\n')
 _TEMPORARY = ".tmp"
 _BYTES_MAX = 1 << 30
 _REASON_CHARACTERS_MAX = 2000
+# Stands for a sink's name in the letters of changes that no sink was given, because they cannot be folded.
+FOLD = "fold"
 _KEY_CHARACTERS_MAX = 4096
-_SET = 1
 
 
 def dead_letter(
@@ -48,8 +63,12 @@ def dead_letter(
 ) -> DeadLetter:
     """The letter of one record, with all that is needed to deliver it again."""
     one = records.take([number])
-    whole = record is not RecordType.CHANGE and one.after is not None
-    changes = _whole_row(one) if whole else one.changes
+    changes, whole = one.changes, False
+    if record is not RecordType.CHANGE and one.after is not None:
+        # A row can hold what no change can say as a whole, such as a list with an item of no bytes: then the change
+        # itself is kept, because a letter that cannot be written would stop the batch for ever.
+        with suppress(InvalidValue):
+            changes, whole = _whole_row(one), True
     return DeadLetter(
         sink=sink,
         table=str(records.schema.table),
@@ -61,6 +80,23 @@ def dead_letter(
     )
 
 
+def poison_letter(poison: Poison) -> DeadLetter:
+    """The letter of a change that cannot be folded."""
+    try:
+        key = key_text(ChangeBatch(poison.schema, 1, poison.row))[0].as_py()
+    except CorruptLog:
+        # What cannot be decoded may be the key itself.
+        key = "{}"
+    return DeadLetter(
+        sink=FOLD,
+        table=str(poison.schema.table),
+        key=key[:_KEY_CHARACTERS_MAX],
+        reason=poison.reason[:_REASON_CHARACTERS_MAX],
+        schema=poison.schema,
+        row=poison.row,
+    )
+
+
 def _whole_row(records: Records) -> ChangeBatch:
     """Rows as changes that say all of it: each cell set, and the version as the time of the marker or the deletion."""
     schema = records.schema
@@ -68,12 +104,10 @@ def _whole_row(records: Records) -> ChangeBatch:
     assert records.after is not None
     there = records.after.is_valid()
     columns: dict[str, pa.Array] = {name: batch.column(name) for name in batch.schema.names}
-    columns["marker"] = _stamps(batch.schema.field("marker").type, there, records.versions)
-    columns["deletion"] = _stamps(batch.schema.field("deletion").type, pc.invert(there), records.versions)
+    columns["marker"] = stamps(batch.schema.field("marker").type, there, records.versions)
+    columns["deletion"] = stamps(batch.schema.field("deletion").type, pc.invert(there), records.versions)
     if schema.cells:
-        type_ = batch.schema.field("cells").type
-        cells = [_cell(type_.field(c.name).type, pc.struct_field(records.after, [c.name])) for c in schema.cells]
-        columns["cells"] = pa.StructArray.from_arrays(cells, fields=list(type_))
+        columns["cells"] = cells(batch.schema.field("cells").type, records.after)
     if records.before is not None:
         type_ = batch.schema.field("before").type
         old = [
@@ -87,17 +121,6 @@ def _whole_row(records: Records) -> ChangeBatch:
         )
     wanted = arrow_schema(schema)
     return from_arrow(schema, pa.RecordBatch.from_arrays([columns[name] for name in wanted.names], schema=wanted))
-
-
-def _stamps(type_: pa.StructType, where: pa.BooleanArray, times: pa.Int64Array) -> pa.StructArray:
-    rest = [pa.nulls(len(times), type_.field(at).type) for at in range(1, type_.num_fields)]
-    return pa.StructArray.from_arrays([times, *rest], fields=list(type_), mask=pc.invert(where))
-
-
-def _cell(type_: pa.StructType, values: pa.Array) -> pa.StructArray:
-    state = pc.if_else(values.is_valid(), pa.scalar(_SET, pa.int8()), pa.scalar(0, pa.int8()))
-    rest = [pa.nulls(len(values), type_.field(at).type) for at in range(2, type_.num_fields)]
-    return pa.StructArray.from_arrays([state, values, *rest], fields=list(type_))
 
 
 def records_of(schema: TableSchema, rows: Sequence[bytes], record: RecordType) -> Records:
@@ -362,3 +385,17 @@ def replay(
     ]
     store.remove(gone)
     return Replayed(delivered=len(gone), refused=len(mine) - len(gone))
+
+
+def give_back(store: DeadLetterStore, letters: Sequence[StoredLetter], directory: Path) -> int:
+    """Let the pipeline read changes again that could not be folded, from logs of its own; gives how many.
+
+    They leave the store when they are safe in the log. Those that still cannot be folded become letters again.
+    """
+    groups: dict[TableSchema, list[StoredLetter]] = {}
+    for stored in letters:
+        groups.setdefault(stored.letter.schema, []).append(stored)
+    for schema, group in groups.items():
+        with TableLog.open(str(directory / directory_name(schema.table)), schema, node=REPLAYED) as log:
+            log.append(ChangeBatch(schema, len(group), b"".join(stored.letter.row for stored in group)))
+    return store.remove([stored.id for group in groups.values() for stored in group])

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.formats import avro
-from penstock.formats.arrow import to_arrow
+from penstock.formats.arrow import row_columns, to_arrow
 from penstock.formats.arrow_plan import plan
 from penstock.merge.row_state import UNKNOWN_SHARD
 from penstock.model.batch import ChangeBatch
@@ -38,6 +38,11 @@ class Records:
     before: pa.StructArray | None
     # Per record, int64: grows with every record of the same row.
     versions: pa.Int64Array
+    # What the fold has seen of the changes anyway, so that they need not be read again for it: the numbers of their
+    # operations and their write times (NumPy arrays; None: not known), and that no row has a second record.
+    ops: Any = None
+    times: Any = None
+    single: bool = False
 
     def __len__(self) -> int:
         return len(self.versions)
@@ -48,7 +53,15 @@ class Records:
 
     def wide(self) -> Any:
         """Which records (a NumPy mask) delete more than a row; what that means for each row is a record of its own."""
-        return np.isin(op_numbers(self.changes), _WIDE_OPS if self.schema.clustering else _WIDE_OPS[1:])
+        ops = op_numbers(self.changes) if self.ops is None else self.ops
+        return np.isin(ops, _WIDE_OPS if self.schema.clustering else _WIDE_OPS[1:])
+
+    def newest_time(self) -> int | None:
+        """The greatest write time of the changes; None when none has any."""
+        if self.times is not None and len(self.times):
+            return int(self.times.max())
+        found: int | None = pc.max(to_arrow(self.changes, ()).column("time")).as_py()
+        return found
 
     def take(self, chosen: Any) -> Records:
         """The records with these numbers (a numpy array of integers), in that order."""
@@ -59,6 +72,8 @@ class Records:
             after=None if self.after is None else self.after.take(indices),
             before=None if self.before is None else self.before.take(indices),
             versions=self.versions.take(indices),
+            ops=None if self.ops is None else self.ops[np.asarray(chosen, np.int64)],
+            times=None if self.times is None else self.times[np.asarray(chosen, np.int64)],
         )
 
     def last(self) -> Records:
@@ -66,7 +81,7 @@ class Records:
 
         Deletions of partitions, ranges and tables stay: they are not a row's.
         """
-        if not len(self):
+        if self.single or not len(self):
             return self
         codes = pc.dictionary_encode(self.keys()).indices.to_numpy(zero_copy_only=False)
         count = len(codes)
@@ -81,7 +96,7 @@ class Records:
         chosen = np.flatnonzero(wide | (lasts[codes] == np.arange(count)))
         if len(chosen) == count:
             return self
-        made = self.take(chosen)
+        made = replace(self.take(chosen), single=True)
         if self.before is None:
             return made
         origins = np.where(wide[chosen], chosen, firsts[codes[chosen]])
@@ -130,7 +145,7 @@ def images(schema: TableSchema, states: ChangeBatch, now_s: int) -> pa.StructArr
     A state is a change that says all that is known of a row, with the static cells of its partition among its cells.
     A state without clustering values stands for a partition that has static cells and no row.
     """
-    columns = to_arrow(states)
+    columns = row_columns(states)
     count = columns.num_rows
     found: dict[str, pa.Array] = {}
     there = {Role.REGULAR: _living_marker(columns.column("marker"), now_s), Role.STATIC: np.zeros(count, bool)}

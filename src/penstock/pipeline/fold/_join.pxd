@@ -3,7 +3,7 @@ import cython
 from libc.stdint cimport int64_t
 
 from penstock.formats._kernel cimport Program, RowBuffer, RowReader
-from penstock.pipeline.fold._keys cimport append, same_bytes
+from penstock.pipeline.fold._keys cimport append, fetch, same_bytes, short_value
 
 cpdef enum:
     ABSENT
@@ -18,6 +18,8 @@ cdef int _DELETE
 cdef int _DELETE_PARTITION
 cdef int _SET
 cdef int _DELETED
+cdef int _AHEAD
+cdef int _LINE
 cdef long long _MOST
 cdef long long NEVER
 
@@ -63,23 +65,32 @@ cdef class Joiner:
     cdef Program program
     cdef object tie
     cdef int cells
-    cdef const unsigned char[::1] counters
     cdef const unsigned char[::1] multi
+    cdef const unsigned char[::1] plain
+    cdef int commit_time
+    cdef int origin
+    cdef int range
+    cdef int key
     cdef RowParts state
     cdef RowParts change
     cdef readonly RowBuffer out
     cdef readonly RowBuffer news
     cdef readonly Py_ssize_t records
     cdef readonly Py_ssize_t rows
+    cdef readonly list clashes
     cdef RowReader changes
     cdef RowReader priors
     cdef long long[:, ::1] record_table
     cdef long long[:, ::1] row_table
 
-    @cython.locals(groups=cython.Py_ssize_t, group=cython.Py_ssize_t)
+    @cython.locals(groups=cython.Py_ssize_t, group=cython.Py_ssize_t, most=cython.Py_ssize_t)
     cpdef join(self, RowReader changes, const long long[::1] starts, const long long[::1] order, const long long[::1] bounds, RowReader priors, const long long[::1] prior_starts, long long floor, long long now_s, bint every, long long[:, ::1] record_table, long long[:, ::1] row_table)
     @cython.locals(state=RowParts, last=cython.Py_ssize_t, record=cython.Py_ssize_t, first=cython.Py_ssize_t, stop=cython.Py_ssize_t, place=cython.Py_ssize_t, number=cython.Py_ssize_t)
     cdef int _group(self, const long long[::1] starts, const long long[::1] order, const long long[::1] bounds, Py_ssize_t group, long long prior, long long floor, long long now_s, bint every) except -1
+    cdef int _come(self, const long long[::1] starts, Py_ssize_t place) except -1
+    cdef int _pass(self, RowReader reader, int node) except -1
+    @cython.locals(state=RowParts, change=RowParts, size=cython.Py_ssize_t)
+    cdef int _same_row(self) except -1
     @cython.locals(record=cython.Py_ssize_t)
     cdef Py_ssize_t _record(self, Py_ssize_t number, Py_ssize_t previous) except -1
     @cython.locals(number=cython.Py_ssize_t)
@@ -92,7 +103,7 @@ cdef class Joiner:
     cdef int _parse(self, RowParts parts, RowReader reader, Py_ssize_t start, int is_state) except -1
     cdef int64_t _known(self, int timed, long long time) except? -1
     cdef int _parse_marker(self, RowParts parts, RowReader reader, int timed, long long time) except -1
-    @cython.locals(program=Program, node=cython.int, touched=cython.int, index=cython.int, cell=cython.int, branch=cython.int, own=cython.int)
+    @cython.locals(program=Program, node=cython.int, touched=cython.int, index=cython.int, cell=cython.int, branch=cython.int, own=cython.int, end=cython.Py_ssize_t)
     cdef int _parse_cells(self, RowParts parts, RowReader reader, int timed, long long time, int source) except -1
     @cython.locals(state=RowParts, change=RowParts, altered=cython.int, greater=cython.bint, index=cython.int)
     cdef int _apply(self, long long floor) except -1
@@ -105,7 +116,3 @@ cdef class Joiner:
     cdef int _put_stamp(self, RowBuffer out, long long time, long long kind, long long ttl_s, long long second) except -1
     cdef int _put_tombstone(self, RowBuffer out, long long time, long long second) except -1
     cdef int _put_second(self, RowBuffer out, long long second) except -1
-
-
-@cython.locals(count=cython.Py_ssize_t, index=cython.Py_ssize_t, left=cython.Py_ssize_t, right=cython.Py_ssize_t, size=cython.Py_ssize_t)
-cpdef same_keys(RowReader one, const long long[:, ::1] one_places, const long long[::1] one_rows, RowReader other, const long long[:, ::1] other_places, const long long[::1] other_rows, unsigned char[::1] out)

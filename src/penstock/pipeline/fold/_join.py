@@ -17,9 +17,10 @@ import cython
 
 from penstock.errors import InvalidValue
 from penstock.formats._kernel import Program, RowBuffer, RowReader
+from penstock.pipeline.fold._keys import plain_cells
 
 if not cython.compiled:
-    from penstock.pipeline.fold._keys import append, same_bytes
+    from penstock.pipeline.fold._keys import append, same_bytes, short_value
 
     ABSENT, LASTING, EXPIRING, TOMBSTONE, OPAQUE = range(5)
 
@@ -31,6 +32,9 @@ _DELETE = 2
 _DELETE_PARTITION = 3
 _SET = 1
 _DELETED = 2
+# How many changes ahead memory is asked, and how many bytes it gives at a time.
+_AHEAD = 8
+_LINE = 64
 _MOST = 0x7FFFFFFFFFFFFFFF
 # Below every write time.
 NEVER = -_MOST - 1
@@ -114,20 +118,27 @@ class RowParts:
 class Joiner:
     """Joins rows of one table. `tie` decides between two values of one column: (column, bytes, bytes) -> first wins."""
 
-    def __init__(self, program: Program, counters: Any, multi: Any, tie: Any) -> None:
+    def __init__(self, program: Program, multi: Any, tie: Any, room: int = 0) -> None:
         self.program = program
         self.tie = tie
         self.cells = self.program.counts[self.program.child(0, 9)]
-        self.counters = memoryview(counters)
         self.multi = memoryview(multi)
-        if len(self.counters) < self.cells or len(self.multi) < self.cells:
+        if len(self.multi) < self.cells:
             raise ValueError("a column of the record is not described")
+        self.plain = memoryview(plain_cells(program))
+        self.commit_time = self.program.child(0, 2)
+        self.origin = self.program.child(0, 4)
+        self.range = self.program.child(0, 7)
+        self.key = self.program.child(0, 8)
         self.state = RowParts(self.cells)
         self.change = RowParts(self.cells)
-        self.out = RowBuffer(4096)
+        # Room for all states at once: it would be copied whenever it grows.
+        self.out = RowBuffer(max(room, 4096))
         self.news = RowBuffer(256)
         self.records = 0
         self.rows = 0
+        # Groups whose prior state is another row's; nothing was done for them.
+        self.clashes: list[int] = []
 
     def join(
         self,
@@ -145,12 +156,19 @@ class Joiner:
     ) -> None:
         """Join groups of changes, each to its row's prior state (-1: none).
 
-        `order` has the changes' numbers group by group, `bounds` where each group begins. Each record adds a line to
+        `order` has the changes' numbers group by group, `starts` where in the rows each of these begins, `bounds` where
+        each group does. Each record adds a line to
         `record_table` (change, version, end of its state in `out`, the record before it in the group or -1) and each
         altered row one to `row_table` (group, last record, due second, alive).
         """
         groups = len(bounds) - 1
-        if len(prior_starts) < groups or len(row_table) < groups or len(record_table) < len(order):
+        most = len(order) if every else groups
+        if (
+            len(prior_starts) < groups
+            or len(row_table) < groups
+            or len(record_table) < most
+            or len(starts) < len(order)
+        ):
             raise ValueError("the tables of a join are too short")
         self.changes = changes
         self.priors = priors
@@ -174,10 +192,12 @@ class Joiner:
         if first < 0 or stop < first or stop > len(order):
             raise ValueError("a group lies outside the order")
         for place in range(first, stop):
+            self._come(starts, place + _AHEAD)
             number = order[place]
-            if number < 0 or number >= len(starts):
-                raise ValueError("no such change")
-            self._parse(self.change, self.changes, starts[number], 0)
+            self._parse(self.change, self.changes, starts[place], 0)
+            if place == first and prior >= 0 and not self._same_row():
+                self.clashes.append(group)
+                return 0
             if not self._apply(floor):
                 continue
             if state.key_end == state.key_start:
@@ -198,6 +218,25 @@ class Joiner:
         self.row_table[self.rows, 3] = state.alive(now_s)
         self.rows += 1
         return 0
+
+    @cython.boundscheck(False)
+    def _come(self, starts: Any, place: int) -> int:
+        """Let a change that is needed soon come from memory: groups have their changes from all over the rows."""
+        if not cython.compiled or place >= len(starts):
+            return 0
+        if 0 <= starts[place] < self.changes.end - _LINE:
+            fetch(cython.address(self.changes.data[starts[place]]))  # noqa: F821
+            fetch(cython.address(self.changes.data[starts[place] + _LINE]))  # noqa: F821
+        return 0
+
+    def _same_row(self) -> int:
+        """Whether the change's key is the prior state's, byte for byte."""
+        state = self.state
+        change = self.change
+        size = change.key_end - change.key_start
+        if size != state.key_end - state.key_start:
+            return 0
+        return same_bytes(self.changes, change.key_start, self.priors, state.key_start, size)
 
     @cython.boundscheck(False)
     def _record(self, number: int, previous: int) -> int:
@@ -281,12 +320,12 @@ class Joiner:
         parts.op = program.read_integer(reader, program.child(0, 0))
         timed = reader.read_present()
         time = reader.read_long() if timed else 0
-        program.skip(reader, program.child(0, 2))
+        self._pass(reader, self.commit_time)
         if reader.read_present():
             version = reader.read_long()
             if is_state:
                 parts.version = version
-        program.skip(reader, program.child(0, 4))
+        self._pass(reader, self.origin)
         if reader.read_present():
             self._parse_marker(parts, reader, timed, time)
         if reader.read_present():
@@ -294,10 +333,10 @@ class Joiner:
             parts.deletion_time = reader.read_long()
             parts.deletion_second = reader.read_long() if reader.read_present() else -1
             parts.seen(parts.deletion_time)
-        program.skip(reader, program.child(0, 7))
+        self._pass(reader, self.range)
         parts.key_source = is_state
         parts.key_start = reader.position
-        program.skip(reader, program.child(0, 8))
+        program.skip(reader, self.key)
         parts.key_end = reader.position
         touched = self._parse_cells(parts, reader, timed, time, is_state)
         implied = parts.op == _DELETE_PARTITION or (parts.op == _DELETE and not touched)
@@ -306,6 +345,15 @@ class Joiner:
             parts.deletion_time = self._known(timed, time)
             parts.deletion_second = -1
             parts.seen(parts.deletion_time)
+        return 0
+
+    @cython.boundscheck(False)
+    def _pass(self, reader: RowReader, node: int) -> int:
+        """Step over what is mostly not there."""
+        if reader.position < reader.end and reader.data[reader.position] == 0:
+            reader.position += 1
+        else:
+            self.program.skip(reader, node)
         return 0
 
     def _known(self, timed: int, time: int) -> int:
@@ -350,7 +398,11 @@ class Joiner:
             if branch == _SET:
                 parts.kinds[index] = LASTING
                 parts.starts[index] = reader.position
-                program.skip(reader, program.child(program.child(cell, _SET), 0))
+                end = short_value(reader, reader.position, self.plain[index]) if self.plain[index] else -1
+                if end >= 0:
+                    reader.position = end
+                else:
+                    program.skip(reader, program.child(program.child(cell, _SET), 0))
                 parts.ends[index] = reader.position
                 own = 0
                 if reader.read_present():
@@ -437,8 +489,6 @@ class Joiner:
         change = self.change
         if state.kinds[index] == ABSENT:
             return 1
-        if self.counters[index] and (change.kinds[index] == TOMBSTONE) != (state.kinds[index] == TOMBSTONE):
-            return change.kinds[index] == TOMBSTONE
         if change.times[index] != state.times[index]:
             return change.times[index] > state.times[index]
         if change.kinds[index] != state.kinds[index]:
@@ -531,23 +581,3 @@ class Joiner:
             out.put_byte(2)
             out.put_long(second)
         return 0
-
-
-def same_keys(
-    one: RowReader, one_places: Any, one_rows: Any, other: RowReader, other_places: Any, other_rows: Any, out: Any
-) -> None:
-    """Per pair of rows of two scans, whether their keys are the same bytes (1) or not (0)."""
-    count = len(out)
-    if len(one_rows) < count or len(other_rows) < count:
-        raise ValueError("the tables of a comparison are too short")
-    for index in range(count):
-        left = one_rows[index]
-        right = other_rows[index]
-        if left < 0 or left >= len(one_places) or right < 0 or right >= len(other_places):
-            raise ValueError("no such row")
-        size = one_places[left, 3] - one_places[left, 1]
-        out[index] = 0
-        if size == other_places[right, 3] - other_places[right, 1]:
-            if one_places[left, 3] > one.end or other_places[right, 3] > other.end or size < 0:
-                raise ValueError("a key lies outside the rows")
-            out[index] = same_bytes(one, one_places[left, 1], other, other_places[right, 1], size)

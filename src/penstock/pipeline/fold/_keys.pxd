@@ -2,7 +2,10 @@
 import cython
 from libc.string cimport memcmp, memcpy
 
-from penstock.formats._kernel cimport Program, RowBuffer, RowReader
+from penstock.formats._kernel cimport BYTES, LONG, NULLABLE, STRING, Program, RowBuffer, RowReader
+
+cdef extern from *:
+    void fetch "__builtin_prefetch" (const void *place) nogil
 
 cpdef enum:
     WHOLE = 1
@@ -27,6 +30,13 @@ cdef int _KEY
 cdef int _CELLS
 cdef int _BEFORE_IMAGE
 cdef int _SEAL
+cdef int _SORTED_MAX
+cdef int _AHEAD
+cdef int _SET
+cdef int _TEXT
+cdef int _NUMBER
+cdef long long _LEAST
+cdef long long _GREATEST
 
 
 @cython.final
@@ -48,6 +58,7 @@ cdef class KeyScan:
     cdef const unsigned long long[::1] names
     cdef const unsigned char[::1] multi
     cdef const unsigned char[::1] statics
+    cdef const unsigned char[::1] plain
     cdef bint content
     cdef RowHash key
     cdef RowHash whole
@@ -61,12 +72,17 @@ cdef class KeyScan:
     cpdef scan(self, RowReader reader, Py_ssize_t count, long long[:, ::1] places, unsigned char[:, ::1] marks, long long[::1] times, unsigned long long[:, ::1] hashes)
     @cython.locals(program=Program, start=cython.Py_ssize_t, flags=cython.int, op=cython.longlong, head=cython.Py_ssize_t, marker=cython.Py_ssize_t, deletion=cython.Py_ssize_t, cells=cython.Py_ssize_t, before=cython.Py_ssize_t, tail=cython.Py_ssize_t)
     cdef int _row(self, RowReader reader, Py_ssize_t row) except -1
+    cdef int _pass(self, RowReader reader, int part) except -1
     @cython.locals(program=Program, node=cython.int, columns=cython.int, index=cython.int, start=cython.Py_ssize_t, split=cython.Py_ssize_t, at=cython.Py_ssize_t, whole=cython.int)
     cdef int _key(self, RowReader reader, Py_ssize_t row) except -1
-    @cython.locals(program=Program, node=cython.int, index=cython.int, flags=cython.int, high=cython.ulonglong, low=cython.ulonglong, at=cython.Py_ssize_t)
+    @cython.locals(program=Program, node=cython.int, index=cython.int, flags=cython.int, high=cython.ulonglong, low=cython.ulonglong, at=cython.Py_ssize_t, end=cython.Py_ssize_t)
     cdef int _cells(self, RowReader reader) except -1
 
 
+@cython.locals(node=cython.int, index=cython.int, value=cython.int, kind=cython.int)
+cpdef object plain_cells(Program program)
+@cython.locals(size=cython.int, step=cython.int)
+cdef Py_ssize_t short_value(RowReader reader, Py_ssize_t at, int plain) except -2
 @cython.locals(size=cython.Py_ssize_t)
 cdef int append(RowBuffer out, RowReader reader, Py_ssize_t start, Py_ssize_t end) except -1
 @cython.locals(buckets=cython.ulonglong, rows=cython.Py_ssize_t, row=cython.Py_ssize_t, run=cython.Py_ssize_t, bucket=cython.Py_ssize_t)
@@ -74,6 +90,11 @@ cpdef list split_rows(RowReader reader, const long long[:, ::1] places, const un
 cdef int _row_to(RowBuffer out, RowReader reader, const long long[:, ::1] places, Py_ssize_t row) except -1
 @cython.locals(count=cython.Py_ssize_t, index=cython.Py_ssize_t, row=cython.Py_ssize_t)
 cpdef pick_rows(RowReader reader, const long long[:, ::1] places, const long long[::1] chosen, RowBuffer out)
+
+@cython.locals(count=cython.Py_ssize_t, last=cython.Py_ssize_t, row=cython.Py_ssize_t)
+cpdef bint order_rows(const long long[::1] groups, const long long[::1] times, long long[::1] bounds, long long[::1] order) except -1
+@cython.locals(last=cython.Py_ssize_t, row=cython.Py_ssize_t, group=cython.Py_ssize_t, place=cython.Py_ssize_t, first=cython.Py_ssize_t, at=cython.Py_ssize_t)
+cdef int _order(Py_ssize_t count, const long long[::1] groups, const long long[::1] times, long long[::1] bounds, long long[::1] order) except -1
 
 
 @cython.final

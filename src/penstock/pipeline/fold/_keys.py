@@ -9,6 +9,7 @@ agree. Bad bytes raise CorruptLog, as everywhere.
 
 from __future__ import annotations
 
+from array import array
 from typing import Any
 
 import cython
@@ -18,6 +19,8 @@ from penstock.formats._kernel import Program, RowBuffer, RowReader
 compiled: bool = cython.compiled
 
 if not cython.compiled:
+    from penstock.formats._kernel import BYTES, LONG, NULLABLE, STRING
+
     WHOLE, STATIC, REGULAR, COMPLEX, MARKED, DELETING, BEFORE, TIMELESS = (1 << bit for bit in range(8))
 
 MASK = 0xFFFFFFFFFFFFFFFF
@@ -33,6 +36,16 @@ _KEY = 8
 _CELLS = 9
 _BEFORE_IMAGE = 10
 _SEAL = 11
+_SET = 1
+# What `short_value` can step over: text or bytes, and integers of any size.
+_TEXT = 1
+_NUMBER = 2
+_GREATEST = (1 << 63) - 1
+_LEAST = -_GREATEST - 1
+# How many rows ahead memory is asked for them.
+_AHEAD = 8
+# Groups up to this size are sorted by insertion.
+_SORTED_MAX = 32
 
 
 class RowHash:
@@ -106,6 +119,7 @@ class KeyScan:
         cells = self.program.counts[self.program.child(0, _CELLS)]
         if len(self.names) < cells or len(self.multi) < cells or len(self.statics) < cells:
             raise ValueError("a column of the record has no name")
+        self.plain = memoryview(plain_cells(program))
 
     def scan(self, reader: RowReader, count: int, places: Any, marks: Any, times: Any, hashes: Any) -> None:
         """Fill the tables, one line per row.
@@ -133,19 +147,19 @@ class KeyScan:
             self.times[row] = reader.read_long()
         else:
             flags |= TIMELESS
-        program.skip(reader, program.child(0, 2))
+        self._pass(reader, 2)
         head = reader.position
-        program.skip(reader, program.child(0, 3))
-        program.skip(reader, program.child(0, _ORIGIN))
+        self._pass(reader, 3)
+        self._pass(reader, _ORIGIN)
         marker = reader.position
-        program.skip(reader, program.child(0, _MARKER))
+        self._pass(reader, _MARKER)
         deletion = reader.position
-        program.skip(reader, program.child(0, _DELETION))
+        self._pass(reader, _DELETION)
         if deletion - marker > 1:
             flags |= MARKED
         if reader.position - deletion > 1:
             flags |= DELETING
-        program.skip(reader, program.child(0, _DELETION + 1))
+        self._pass(reader, _DELETION + 1)
         flags |= self._key(reader, row)
         cells = reader.position
         if self.content:
@@ -154,7 +168,7 @@ class KeyScan:
             self.whole.take(reader, marker, cells)
         flags |= self._cells(reader)
         before = reader.position
-        program.skip(reader, program.child(0, _BEFORE_IMAGE))
+        self._pass(reader, _BEFORE_IMAGE)
         tail = reader.position
         if tail - before > 1:
             flags |= BEFORE
@@ -171,6 +185,15 @@ class KeyScan:
         self.places[row, 5] = reader.position
         self.marks[row, 0] = op
         self.marks[row, 1] = flags
+        return 0
+
+    @cython.boundscheck(False)
+    def _pass(self, reader: RowReader, part: int) -> int:
+        """Step over a part of the record that is mostly not there."""
+        if reader.position < reader.end and reader.data[reader.position] == 0:
+            reader.position += 1
+        else:
+            self.program.skip(reader, self.program.child(0, part))
         return 0
 
     @cython.boundscheck(False)
@@ -216,7 +239,14 @@ class KeyScan:
                 reader.position += 1
                 continue
             at = reader.position
-            program.skip(reader, program.child(node, index))
+            # Nearly always a value and no stamp of its own.
+            end = -1
+            if self.plain[index] and at < reader.end and reader.data[at] == 2 * _SET:
+                end = short_value(reader, at + 1, self.plain[index])
+            if end >= 0 and end < reader.end and reader.data[end] == 0:
+                reader.position = end + 1
+            else:
+                program.skip(reader, program.child(node, index))
             if self.statics[index]:
                 flags |= STATIC
             else:
@@ -234,6 +264,43 @@ class KeyScan:
             self.whole.word(high)
             self.whole.word(low)
         return flags
+
+
+def plain_cells(program: Program) -> array[int]:
+    """Per column among the cells, how its values can be stepped over without the program; 0: they cannot."""
+    node = program.child(0, _CELLS)
+    out = array("B", [0] * (program.counts[node] + 1))
+    for index in range(program.counts[node]):
+        value = program.child(program.child(program.child(node, index), _SET), 0)
+        if program.kinds[value] != NULLABLE:
+            continue
+        value = program.child(value, 0)
+        kind = program.kinds[value]
+        if kind == STRING or kind == BYTES:
+            out[index] = _TEXT
+        elif kind == LONG and program.low[value] == _LEAST and program.high[value] == _GREATEST:
+            out[index] = _NUMBER
+    return out
+
+
+@cython.boundscheck(False)
+def short_value(reader: RowReader, at: int, plain: int) -> int:
+    """Where a value ends whose first byte, at `at`, says that it is there; -1 when the program must look at it."""
+    if at < 0 or at + 2 > reader.end or reader.data[at] != 2:
+        return -1
+    if plain == _TEXT:
+        size = reader.data[at + 1]
+        if size > 127 or size & 1:
+            return -1
+        at += 2 + (size >> 1)
+        return at if at <= reader.end else -1
+    for _ in range(8):
+        at += 1
+        if at >= reader.end:
+            return -1
+        if reader.data[at] < 128:
+            return at + 1
+    return -1
 
 
 @cython.boundscheck(False)
@@ -297,10 +364,59 @@ def pick_rows(reader: RowReader, places: Any, chosen: Any, out: RowBuffer) -> No
     """Copy the chosen rows in the given order, without seals. The places must come from a scan of this reader."""
     count = len(places)
     for index in range(len(chosen)):
+        if cython.compiled and index + _AHEAD < len(chosen):
+            # Rows stand anywhere: memory is asked for the next ones while this one is copied.
+            row = chosen[index + _AHEAD]
+            if 0 <= row < count and 0 <= places[row, 0] < reader.end:
+                fetch(cython.address(reader.data[places[row, 0]]))  # noqa: F821
         row = chosen[index]
         if row < 0 or row >= count or places[row, 4] > reader.end or places[row, 0] < 0:
             raise ValueError("no such row")
         _row_to(out, reader, places, row)
+
+
+def order_rows(groups: Any, times: Any, bounds: Any, order: Any) -> bool:
+    """Sort changes by group and then by time: `order` gets their numbers, `bounds` where the groups begin.
+
+    `bounds` has zeros, two more than there are groups; the last one means nothing. False when it was not done: times
+    are equal inside a group, which takes more to decide, or a group is so large that it wants another way.
+    """
+    count = len(groups)
+    last = len(bounds) - 2
+    if last < 0 or len(times) < count or len(order) < count:
+        raise ValueError("the tables of an order are too short")
+    for row in range(count):
+        if groups[row] < 0 or groups[row] >= last:
+            raise ValueError("no such group")
+    return bool(_order(count, groups, times, bounds, order))
+
+
+@cython.boundscheck(False)
+def _order(count: int, groups: Any, times: Any, bounds: Any, order: Any) -> int:
+    last = len(bounds) - 2
+    for row in range(count):
+        bounds[groups[row] + 2] += 1
+    for group in range(2, last + 2):
+        if bounds[group] > _SORTED_MAX:
+            return 0
+        bounds[group] += bounds[group - 1]
+    # The entry after a group's own goes from its start to its end, which is where the next one starts.
+    for row in range(count):
+        place = bounds[groups[row] + 1]
+        order[place] = row
+        bounds[groups[row] + 1] = place + 1
+    for group in range(last):
+        first = bounds[group]
+        for place in range(first + 1, bounds[group + 1]):
+            row = order[place]
+            at = place
+            while at > first and times[order[at - 1]] > times[row]:
+                order[at] = order[at - 1]
+                at -= 1
+            if at > first and times[order[at - 1]] == times[row]:
+                return 0
+            order[at] = row
+    return 1
 
 
 class Groups:

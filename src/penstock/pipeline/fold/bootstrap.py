@@ -6,21 +6,24 @@ the first batch of the stream comes on top of it; changes that are in both are j
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.errors import InvalidSetting, InvalidValue
-from penstock.formats.arrow import arrow_schema, from_arrow
 from penstock.model.batch import ChangeBatch
 from penstock.model.change import Op
 from penstock.model.schema import TableSchema
 from penstock.pipeline.fold import keys
 from penstock.pipeline.fold.bucket import BucketState
 from penstock.pipeline.fold.folder import Folder
+from penstock.pipeline.fold.manifest import BucketRuns
 from penstock.pipeline.records import row_type
+from penstock.pipeline.row_changes import row_changes
 from penstock.pipeline.runs import Run
 from penstock.settings import MergeSettings, RecordType
 
@@ -45,17 +48,20 @@ def load(store: StateStore, batches: Iterable[ChangeBatch]) -> None:
             waiting[bucket].append(Run(batch.schema, "", bucket, size, rows))
         count += len(batch)
         if count >= _CHANGES:
-            _fold(folder, states, waiting)
+            states = [_written(folder, state, runs)[1] for state, runs in zip(states, waiting, strict=True)]
+            waiting = [[] for _ in states]
             count = 0
-    _fold(folder, states, waiting)
-    store.commit(_BATCH, {state.bucket: state.finish().token for state in states})
+    done = [_written(folder, state, runs)[0] for state, runs in zip(states, waiting, strict=True)]
+    store.commit(_BATCH, dict(enumerate(done)))
 
 
-def _fold(folder: Folder, states: list[BucketState], waiting: list[list[Run]]) -> None:
-    for state, runs in zip(states, waiting, strict=True):
-        for _ in folder.fold(runs, state, now_s=0):
-            pass
-        runs.clear()
+def _written(folder: Folder, state: BucketState, runs: list[Run]) -> tuple[bytes, BucketState]:
+    """Fold some changes and write what came of it: the token of a bucket's state, and that state, with empty memory."""
+    for _ in folder.fold(runs, state, now_s=0):
+        pass
+    token = state.finish().token
+    known = BucketRuns.from_json(json.loads(token))
+    return token, BucketState(state.directory, state.bucket, _BATCH, known.runs)
 
 
 def changes_of_rows(schema: TableSchema, rows: pa.RecordBatch, times: Any) -> ChangeBatch:
@@ -63,7 +69,6 @@ def changes_of_rows(schema: TableSchema, rows: pa.RecordBatch, times: Any) -> Ch
 
     The record batch has the table's columns by name, in types that can become those of `row_type(schema)`.
     """
-    count = rows.num_rows
     wanted = row_type(schema)
     values: dict[str, pa.Array] = {}
     for field in wanted:
@@ -75,37 +80,11 @@ def changes_of_rows(schema: TableSchema, rows: pa.RecordBatch, times: Any) -> Ch
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
             message = "a column of the rows has another type"
             raise InvalidValue(message, table=schema.table, column=field.name) from error
+    plain = pa.StructArray.from_arrays(list(values.values()), fields=list(wanted))
+    # A row is there because something of it is alive: the marker keeps it so when all else is null. A partition that
+    # has nothing but static cells is a row without clustering values, and has no marker.
+    whole = pa.repeat(pa.scalar(True), rows.num_rows)
+    for column in schema.clustering:
+        whole = pc.and_(whole, values[column.name].is_valid())
     stamps = pa.array(np.asarray(times, np.int64), pa.int64())
-    arrays = [_column(field, values, stamps, count) for field in arrow_schema(schema)]
-    return from_arrow(schema, pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(schema)))
-
-
-def _column(field: pa.Field, values: dict[str, pa.Array], stamps: pa.Array, count: int) -> pa.Array:
-    type_ = field.type
-    if field.name == "op":
-        ops = pa.array([op.value for op in Op], pa.string())
-        numbers = pa.array(np.full(count, list(Op).index(Op.SNAPSHOT), np.int8))
-        return pa.DictionaryArray.from_arrays(numbers, ops)
-    if field.name == "time":
-        return stamps
-    if field.name == "marker":
-        # A row of a target is there because something of it is alive: the marker keeps it so when all else is null.
-        return pa.StructArray.from_arrays(
-            [stamps, *(pa.nulls(count, f.type) for f in list(type_)[1:])], fields=list(type_)
-        )
-    if field.name == "key":
-        return pa.StructArray.from_arrays([values[f.name] for f in type_], fields=list(type_))
-    if field.name == "cells":
-        return pa.StructArray.from_arrays([_cell(f.type, values[f.name], count) for f in type_], fields=list(type_))
-    return (
-        pa.array(np.zeros(count, np.int64))
-        if pa.types.is_int64(type_) and not field.nullable
-        else pa.nulls(count, type_)
-    )
-
-
-def _cell(type_: pa.StructType, value: pa.Array, count: int) -> pa.StructArray:
-    present = value.is_valid().to_numpy(zero_copy_only=False).astype(np.int8)
-    parts = {"state": pa.array(present), "value": value}
-    arrays = [parts.get(field.name, pa.nulls(count, field.type)) for field in type_]
-    return pa.StructArray.from_arrays(arrays, fields=list(type_))
+    return row_changes(schema, Op.SNAPSHOT, plain, times=stamps, marked=whole)

@@ -12,7 +12,7 @@ import builtins
 import json
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,6 +23,7 @@ from penstock.pipeline.fold.adapt import adapt_rows, surviving
 from penstock.pipeline.fold.entries import Content, Entries, concat, nothing
 from penstock.pipeline.fold.manifest import BucketRuns
 from penstock.pipeline.fold.state_file import Piece, Run, RunId, open_runs, write_run
+from penstock.settings import MergeSettings
 
 # The directory of the run files.
 RUNS = "runs"
@@ -32,11 +33,6 @@ _MERGED_RUNS_MIN = 4
 _SMALL_ENTRIES = 1 << 10
 # Entries of one piece of a merged run: what a merge holds in memory at a time.
 _PIECE_ENTRIES = 1 << 17
-
-
-# How long a row that is gone is remembered, so that late copies of older writes stay covered: Cassandra's own default
-# for tombstones (gc_grace_seconds).
-_DEAD_S = 10 * 24 * 3600
 
 
 class Kept(NamedTuple):
@@ -59,7 +55,8 @@ class BucketState:
     # Up to which second expiries were delivered, and the batch's own second.
     expired_to: int = 0
     now_s: int = 0
-    dead_s: int = _DEAD_S
+    # How long a row that is gone is remembered, so that late copies of older writes stay covered.
+    forget_deleted_s: int = MergeSettings().forget_deleted_s
     # What this batch added, by table and content, oldest first.
     _fresh: dict[tuple[TableId, Content], list[Entries]] = field(default_factory=dict)
     _open: list[Run] | None = None
@@ -130,13 +127,13 @@ class BucketState:
                 missing[numbers[there]] = False
         if not found:
             return np.zeros(0, np.int64), nothing(Content.ROWS, schema)
-        numbers = np.concatenate(hits)
-        order = np.argsort(numbers)
-        merged = concat(found, schema).take(order)
+        numbers, merged = hits[0], found[0]
+        if len(found) > 1:
+            numbers = np.concatenate(hits)
+            order = np.argsort(numbers)
+            numbers, merged = numbers[order], concat(found, schema).take(order)
         alive = np.flatnonzero(merged.lows > 0)
-        if len(alive) < len(merged):
-            return numbers[order][alive], merged.take(alive)
-        return numbers[order], merged
+        return (numbers, merged) if len(alive) == len(merged) else (numbers[alive], merged.take(alive))
 
     def find_range(self, chain: Sequence[TableSchema], first: Any, last: Any) -> Entries:
         """The rows with keys from `first` to `last`, in the order of their keys."""
@@ -261,7 +258,7 @@ class BucketState:
         if entries.content is Content.SEEN:
             keep = entries.due > self.now_s
         elif whole:
-            forgotten = (entries.dead > 0) & (entries.dead + self.dead_s <= self.now_s)
+            forgotten = (entries.dead > 0) & (entries.dead + self.forget_deleted_s <= self.now_s)
             keep = (entries.lows > 0) & ~forgotten
         else:
             return entries
@@ -326,6 +323,9 @@ def _adapted(entries: Entries, chain: Sequence[TableSchema]) -> Entries:
     schema = chain[-1]
     if entries.schema is schema or entries.schema.fingerprint == schema.fingerprint:
         return entries
+    if entries.content is Content.SEEN:
+        # Hashes of changes mean the same under every version.
+        return replace(entries, schema=schema)
     keep = surviving(chain, entries.schema, schema)
     rows = adapt_rows(entries.rows, entries.lows, entries.schema, schema, keep)
     return Entries(entries.content, schema, entries.keys, entries.lows, entries.due, entries.dead, rows)

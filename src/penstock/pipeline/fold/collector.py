@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -9,10 +10,23 @@ import pyarrow as pa
 
 from penstock.formats import avro
 from penstock.model.batch import ChangeBatch
-from penstock.model.change import Change
+from penstock.model.change import Change, Op
 from penstock.model.schema import TableSchema
 from penstock.pipeline.fold.exact import Told
 from penstock.pipeline.records import Records, images
+
+_OPS = {op: number for number, op in enumerate(Op)}
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """Changes that make records: encoded, and of each its version, the number of its operation and its write time."""
+
+    changes: bytes
+    versions: Any
+    ops: Any
+    # None where one of them may have none.
+    times: Any
 
 
 class Collector:
@@ -28,18 +42,22 @@ class Collector:
         self._afters: list[Any] = []
         self._befores: list[Any] = []
         self._versions: list[Any] = []
+        self._ops: list[Any] = []
+        self._times: list[Any] = []
         self.parts = 0
 
-    def add(self, changes: bytes, states: bytes, state_count: int, afters: Any, befores: Any, versions: Any) -> None:
+    def add(self, news: News, states: bytes, state_count: int, afters: Any, befores: Any) -> None:
         """Records: their changes, some states, and per record the numbers of its states among them (-1: none)."""
-        if not len(versions):
+        if not len(news.versions):
             return
         self.parts += 1
-        self._changes.append(changes)
+        self._changes.append(news.changes)
         self._states.append(states)
         for numbers, out in ((afters, self._afters), (befores, self._befores)):
             out.append(np.where(numbers < 0, -1, numbers + self._state_count))
-        self._versions.append(versions)
+        self._versions.append(news.versions)
+        self._ops.append(news.ops)
+        self._times.append(news.times)
         self._state_count += state_count
 
     def add_told(self, told: list[Told]) -> None:
@@ -55,11 +73,19 @@ class Collector:
                     states.append(state)
         changes = avro.encode(self._schema, [one.change for one in told])
         encoded = avro.encode(self._schema, states)
-        versions = np.array([one.version for one in told], np.int64)
-        self.add(bytes(changes.rows), bytes(encoded.rows), len(states), numbers[:, 0], numbers[:, 1], versions)
+        news = News(
+            bytes(changes.rows),
+            np.array([one.version for one in told], np.int64),
+            np.array([_OPS[one.change.op] for one in told], np.uint8),
+            None,
+        )
+        self.add(news, bytes(encoded.rows), len(states), numbers[:, 0], numbers[:, 1])
 
-    def records(self, *, every: bool) -> Records | None:
-        """All of them, or with `every` False only the last of each row; None when there are none."""
+    def records(self, *, every: bool, single: bool) -> Records | None:
+        """All of them, or with `every` False only the last of each row; None when there are none.
+
+        `single` says that no row has more than one.
+        """
         if not self.parts:
             return None
         versions = np.concatenate(self._versions)
@@ -70,8 +96,11 @@ class Collector:
             _taken(rows, np.concatenate(self._afters)),
             _taken(rows, np.concatenate(self._befores)) if self._before else None,
             pa.array(versions, pa.int64()),
+            np.concatenate(self._ops),
+            None if any(times is None for times in self._times) else np.concatenate(self._times),
+            single,
         )
-        return made if every else made.last()
+        return made if every or single else made.last()
 
 
 def _taken(rows: pa.StructArray, numbers: Any) -> pa.StructArray:

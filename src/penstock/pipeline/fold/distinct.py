@@ -18,6 +18,8 @@ from penstock.pipeline.fold.keys import CONTENT_HIGH, CONTENT_LOW, Scan
 
 # Stands for "passed on" where a node's number would stand.
 _DELIVERED = 0
+# The name of the node whose log has changes that were set aside and given back: one of it stands for all its copies.
+REPLAYED = "replayed"
 
 
 def node_number(node: str) -> int:
@@ -44,6 +46,7 @@ def distinct(scan: Scan, nodes: Any, state: BucketState, *, quorum: int, window_
     waiting: tuple[Any, Any] = (np.zeros(0, np.int64), np.zeros(0, np.int64))
     if quorum > 1:
         reached, waiting = _counted(groups, nodes, known, known_nodes, quorum, len(firsts))
+        reached[groups[nodes == node_number(REPLAYED)]] = True
         waits = fresh[waiting[0]] & ~reached[waiting[0]]
         waiting = waiting[0][waits], waiting[1][waits]
         fresh &= reached

@@ -66,15 +66,18 @@ class Entries:
     @staticmethod
     def of_rows(schema: TableSchema, keys: Any, counts: Any, due: Any, dead: Any, rows: pa.LargeBinaryArray) -> Entries:
         """State rows in any order; the keys must differ."""
-        order = np.argsort(keys, kind="stable")
+        if not (keys[1:] > keys[:-1]).all():
+            order = np.argsort(keys, kind="stable")
+            keys, counts, due, dead = keys[order], counts[order], due[order], dead[order]
+            rows = rows.take(pa.array(order, pa.int64()))
         return Entries(
             Content.ROWS,
             schema,
-            np.ascontiguousarray(keys[order], np.uint64),
-            np.ascontiguousarray(counts[order], np.uint64),
-            np.ascontiguousarray(due[order], np.int64),
-            np.ascontiguousarray(dead[order], np.int64),
-            rows.take(pa.array(order, pa.int64())),
+            np.ascontiguousarray(keys, np.uint64),
+            np.ascontiguousarray(counts, np.uint64),
+            np.ascontiguousarray(due, np.int64),
+            np.ascontiguousarray(dead, np.int64),
+            rows,
         )
 
     @staticmethod

@@ -34,6 +34,7 @@ class Folder:
         self._copies = merge.copies
         self._quorum = merge.quorum if merge.copies is Copies.QUORUM else 1
         self._window_s = merge.window_s
+        self._forget_deleted_s = merge.forget_deleted_s
         self._record = record
         self._every = every
 
@@ -41,6 +42,7 @@ class Folder:
         """The records of the runs, and of what expired until `now_s`, table by table."""
         # Time does not go back for the state, whatever the clock says.
         state.now_s = max(now_s, state.expired_to)
+        state.forget_deleted_s = self._forget_deleted_s
         tables: dict[TableId, list[Run]] = {}
         # Of copies the first one counts; by node, because runs may come in another order when a batch is done again.
         for run in sorted(runs, key=lambda run: run.node):
@@ -81,7 +83,8 @@ class Folder:
                 batch = adapt(batch, fold.schema, surviving(chain, batch.schema, fold.schema))
             batches.append(batch)
         rows = b"".join(batch.rows for batch in batches)
-        return fold.fold(ChangeBatch(fold.schema, sum(batch.count for batch in batches), rows))
+        several = len({run.node for run in runs}) > 1
+        return fold.fold(ChangeBatch(fold.schema, sum(batch.count for batch in batches), rows), copies=several)
 
     def _batches(self, runs: list[Run], state: BucketState) -> Iterator[ChangeBatch]:
         """The changes that are joined: all of them, or with a quorum those that enough nodes have logged."""
@@ -104,11 +107,13 @@ def _scanned(runs: list[Run]) -> tuple[Scan, Any]:
 def _records_of(scan: Scan, chosen: Any) -> Records:
     """Changes as records, in the order of their write times where all of them have one."""
     times = scan.times[chosen]
-    if not (scan.flags[chosen] & TIMELESS).any():
+    timed = not (scan.flags[chosen] & TIMELESS).any()
+    if timed:
         chosen = chosen[scan.ordered(chosen, np.zeros(len(chosen), np.int64))]
         times = scan.times[chosen]
     batch = ChangeBatch(scan.schema, len(chosen), scan.pick(chosen))
-    return Records(scan.schema, batch, None, None, pa.array(_growing(scan, chosen, times), pa.int64()))
+    versions = pa.array(_growing(scan, chosen, times), pa.int64())
+    return Records(scan.schema, batch, None, None, versions, scan.ops[chosen], times if timed else None)
 
 
 def _growing(scan: Scan, chosen: Any, times: Any) -> Any:

@@ -19,7 +19,7 @@ from penstock.formats._kernel import RowBuffer, RowReader
 from penstock.formats.program import program
 from penstock.model.batch import ChangeBatch
 from penstock.model.schema import Role, TableSchema
-from penstock.pipeline.fold._keys import Groups, KeyScan, pick_rows, split_rows
+from penstock.pipeline.fold._keys import Groups, KeyScan, order_rows, pick_rows, split_rows
 
 # The flags of a change: all key columns are given; static or regular cells, cells of non-frozen columns; the row's
 # marker; a deletion; a before image; no write time.
@@ -87,6 +87,15 @@ class Scan:
         if (tied & (contents[order[1:]] != contents[order[:-1]])).any():
             return np.lexsort((contents, times, groups))
         return order
+
+    def in_time(self, chosen: Any, groups: Any, count: int) -> tuple[Any, Any] | None:
+        """The same order, and where each of the groups begins in it; None when equal times make it less simple."""
+        bounds = np.zeros(count + 2, np.int64)
+        order = np.zeros(max(len(chosen), 1), np.int64)
+        times = self.times if len(chosen) == len(self) else self.times[chosen]
+        if not len(chosen) or not order_rows(view(groups), view(times), view(bounds), view(order)):
+            return None
+        return order, bounds[: count + 1]
 
     def repeated(self, chosen: Any, groups: Any) -> Any:
         """Which of the chosen changes say the same as the one before, in the same group."""

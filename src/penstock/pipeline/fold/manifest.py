@@ -10,6 +10,7 @@ import json
 import os
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from penstock.errors import CorruptCheckpoint
@@ -88,10 +89,16 @@ def read(directory: str, batch: int) -> Manifest:
         raise CorruptCheckpoint(f"a manifest of the state cannot be read: {error}", file=place) from error
 
 
+@lru_cache
+def _make_directory(directory: str) -> None:
+    """Once in a process: all directories above are synced, which takes longer than a manifest does."""
+    make_durable_directory(OsFiles(), directory)
+
+
 def write(directory: str, manifest: Manifest) -> None:
     """Make it durable, and then visible."""
     files = OsFiles()
-    make_durable_directory(files, directory)
+    _make_directory(directory)
     state = {str(bucket): manifest.state[bucket].to_json() for bucket in sorted(manifest.state)}
     data = {"format": FORMAT, "batch": manifest.batch, "buckets": manifest.buckets, "state": state}
     body = json.dumps(data, separators=(",", ":")).encode()

@@ -22,9 +22,9 @@ from penstock.model.change import Change, Deletion, Op
 from penstock.model.schema import Role, TableSchema
 from penstock.model.types import Kind
 from penstock.pipeline.fold import keys
-from penstock.pipeline.fold._join import Joiner, same_keys
+from penstock.pipeline.fold._join import Joiner
 from penstock.pipeline.fold.bucket import BucketState
-from penstock.pipeline.fold.collector import Collector
+from penstock.pipeline.fold.collector import Collector, News
 from penstock.pipeline.fold.entries import TABLE_KEY, Entries, binary_array, joined_bytes, partition_range
 from penstock.pipeline.fold.exact import ExactFold, Kept, Told
 from penstock.pipeline.fold.keys import COMPLEX, START, STATIC, TAIL, WHOLE, Scan, view
@@ -32,7 +32,7 @@ from penstock.pipeline.fold.ties import tie_of
 from penstock.pipeline.records import Records
 
 _HALF = np.uint64(32)
-_DELETE, _DELETE_PARTITION, _DELETE_RANGE, _TRUNCATE = 2, 3, 4, 5
+_UPDATE, _DELETE, _DELETE_PARTITION, _DELETE_RANGE, _TRUNCATE = 1, 2, 3, 4, 5
 # Clustering values of these kinds are what their bytes are. Others (decimals, say) can be one row in several spellings.
 _PLAIN_KEYS = {
     *(Kind.BOOLEAN, Kind.INT8, Kind.INT16, Kind.INT32, Kind.INT64, Kind.UINT8, Kind.UINT16, Kind.UINT32, Kind.UINT64),
@@ -63,29 +63,46 @@ class RowFold:
         self._statics = frozenset(column.name for column in cells if column.role is Role.STATIC)
         self._plain_keys = all(column.type.kind in _PLAIN_KEYS for column in self.schema.clustering)
 
-    def fold(self, batch: ChangeBatch) -> Records | None:
-        """Join the changes, after what expired since the last batch; the records of both."""
+    def fold(self, batch: ChangeBatch, *, copies: bool = True) -> Records | None:
+        """Join the changes, after what expired since the last batch; the records of both.
+
+        `copies` says that changes may be there several times, as when they come from several nodes: then it pays to
+        look at what they say at once. Else that is done when two of a row have the same time.
+        """
         self._expire()
-        scan = keys.scan(batch)
+        self._batch = batch
+        self._content = copies
+        scan = keys.scan(batch, content=copies)
         if len(scan):
+            self._keys = scan.state_keys()
             rows = np.flatnonzero(scan.ops != _TRUNCATE)
             exact = self._exact_partitions(scan, rows)
             if len(rows):
                 exact = self._native(scan, rows, exact)
             if exact:
-                self._exact(scan, rows, exact)
+                self._exact(self._with_content(scan), rows, exact)
             self._truncate(scan)
         # The native way gives the last records of its rows by itself; what comes beside it may be of the same rows.
         alone = self.collector.parts == 1 and not self._told
-        return self.collector.records(every=self.every or alone)
+        return self.collector.records(every=self.every, single=alone and not self.every)
+
+    def _with_content(self, scan: Scan) -> Scan:
+        """The scan with hashes of what the changes say."""
+        if self._content:
+            return scan
+        self._content = True
+        # What was found so far is found again, in the same places.
+        scan.hashes[:] = keys.scan(self._batch).hashes
+        return scan
 
     # The native way.
 
     def _exact_partitions(self, scan: Scan, rows: Any) -> set[int]:
         """The upper halves of the keys of partitions that must go the exact way."""
-        flags = scan.flags[rows]
-        ops = scan.ops[rows]
-        partitions = scan.state_keys()[rows] >> _HALF
+        whole = len(rows) == len(scan)
+        flags = scan.flags if whole else scan.flags[rows]
+        ops = scan.ops if whole else scan.ops[rows]
+        partitions = (self._keys if whole else self._keys[rows]) >> _HALF
         if not self._plain_keys:
             return set(np.unique(partitions).tolist())
         odd = (flags & WHOLE == 0) | (flags & (STATIC | COMPLEX) != 0) | (ops == _DELETE_RANGE)
@@ -94,7 +111,7 @@ class RowFold:
         if self.complex:
             # A deletion of a row reaches into its collections.
             odd |= (flags & keys.DELETING != 0) | (ops == _DELETE) | (ops == _DELETE_PARTITION)
-        found = set(np.unique(partitions[odd]).tolist())
+        found = set(np.unique(partitions[odd]).tolist()) if odd.any() else set()
         if self.wide:
             headers = np.unique(partitions) << _HALF
             hits, _ = self.state.find(self.chain, headers)
@@ -103,70 +120,50 @@ class RowFold:
 
     def _native(self, scan: Scan, rows: Any, exact: set[int]) -> set[int]:
         """Join what can be joined as bytes; the partitions that cannot, with those that turned out so."""
-        all_keys = scan.state_keys()
         if exact:
             wide = np.array(sorted(exact), np.uint64)
-            rows = rows[~np.isin(all_keys[rows] >> _HALF, wide)]
+            rows = rows[~np.isin(self._keys[rows] >> _HALF, wide)]
         if not len(rows):
             return exact
         groups, firsts = scan.group_by_key()
-        chosen = np.unique(groups[rows])
-        group_keys = all_keys[firsts[chosen]]
+        chosen = np.arange(len(firsts)) if len(rows) == len(scan) else np.unique(groups[rows])
+        group_keys = self._keys[firsts[chosen]]
         order = np.argsort(group_keys, kind="stable")
         chosen, group_keys = chosen[order], group_keys[order]
-        twins = np.zeros(len(chosen), bool)
-        twins[1:] = group_keys[1:] == group_keys[:-1]
-        hits, priors = self.state.find(self.chain, group_keys[~twins])
-        places = np.flatnonzero(~twins)[hits]
-        data, starts = joined_bytes(priors.rows)
-        clash = self._clashes(scan, firsts[chosen[places]], priors, data)
-        bad = set((group_keys[twins] >> _HALF).tolist()) | set((group_keys[places[clash]] >> _HALF).tolist())
-        if bad:
-            return self._native(scan, rows, exact | bad) if bad - exact else exact | bad
-        prior_starts = np.full(len(chosen), -1, np.int64)
-        prior_starts[places] = starts[:-1]
-        self._join(scan, rows, (groups, chosen, group_keys), data, prior_starts, priors)
-        return exact
+        twins = group_keys[1:] == group_keys[:-1]
+        bad = set((group_keys[1:][twins] >> _HALF).tolist())
+        if not bad:
+            bad = self._joined(scan, rows, (groups, chosen, group_keys))
+        return self._native(scan, rows, exact | bad) if bad else exact
 
-    def _clashes(self, scan: Scan, changes: Any, priors: Entries, data: bytes) -> Any:
-        """Which prior entries are not exactly the one row that the change names."""
-        if not len(priors):
-            return np.zeros(0, bool)
-        single = priors.lows == 1
-        if not single.all():
-            return ~single
-        found = keys.scan(ChangeBatch(self.schema, len(priors), data), content=False)
-        same = np.zeros(len(priors), np.uint8)
-        numbers = np.arange(len(priors))
-        same_keys(
-            scan.reader,
-            view(scan.places),
-            view(np.ascontiguousarray(changes)),
-            found.reader,
-            view(found.places),
-            view(numbers),
-            view(same),
-        )
-        return same == 0
+    def _joined(self, scan: Scan, rows: Any, grouped: tuple[Any, Any, Any]) -> set[int]:
+        """Join groups of changes to what the state has of their rows; or the partitions where that is not one row."""
+        group_keys = grouped[2]
+        places, priors = self.state.find(self.chain, group_keys)
+        several = priors.lows != 1
+        if several.any():
+            return set((group_keys[places[several]] >> _HALF).tolist())
+        data, starts = joined_bytes(priors.rows)
+        prior_starts = np.full(len(group_keys), -1, np.int64)
+        prior_starts[places] = starts[:-1]
+        clashes = self._join(scan, rows, grouped, data, prior_starts, priors)
+        return set((group_keys[clashes] >> _HALF).tolist())
 
     def _join(
         self, scan: Scan, rows: Any, grouped: tuple[Any, Any, Any], data: bytes, prior_starts: Any, priors: Entries
-    ) -> None:
+    ) -> list[int]:
+        """Join, and keep what came of it; or nothing, but the groups whose prior state is another row's."""
         groups, chosen, group_keys = grouped
-        ranks = np.zeros(int(groups.max()) + 1, np.int64)
-        ranks[chosen] = np.arange(len(chosen))
-        mine = ranks[groups[rows]]
-        order = scan.ordered(rows, mine)
-        order = order[~scan.repeated(rows[order], mine[order])]
-        bounds = np.searchsorted(mine[order], np.arange(len(chosen) + 1)).astype(np.int64)
-        records = np.zeros((len(rows), 4), np.int64)
+        order, bounds = self._order(scan, rows, groups, chosen)
+        records = np.zeros((len(rows) if self.every else len(chosen), 4), np.int64)
         altered = np.zeros((len(chosen), 4), np.int64)
-        joiner = self._joiner()
-        starts = np.ascontiguousarray(scan.places[:, START])
+        # Unless every record is wanted, the states can hardly take more than what they are made of.
+        joiner = self._joiner(len(scan.rows) + len(data))
+        starts = scan.places[order, START]
         joiner.join(
             scan.reader,
             view(starts),
-            view(rows[order]),
+            view(order),
             view(bounds),
             RowReader(data),
             view(prior_starts),
@@ -178,8 +175,8 @@ class RowFold:
         )
         records = records[: joiner.records]
         altered = altered[: joiner.rows]
-        if not len(records):
-            return
+        if joiner.clashes or not len(records):
+            return joiner.clashes
         states = joiner.out.take()
         ends = np.concatenate(([0], records[:, 2]))
         numbers = np.arange(len(records))
@@ -187,34 +184,49 @@ class RowFold:
         extra, extra_count = b"", 0
         if self.before:
             extra, extra_count, befores = self._befores(records, altered, prior_starts, data, priors)
-        self.collector.add(
-            self._changes(scan, records[:, 0]),
-            states + extra,
-            len(records) + extra_count,
-            numbers,
-            befores,
-            records[:, 1],
-        )
-        kept = binary_array(ends, states).take(altered[:, 1])
+        news = self._news(scan, np.ascontiguousarray(records[:, 0]), records[:, 1])
+        self.collector.add(news, states + extra, len(records) + extra_count, numbers, befores)
+        kept = binary_array(ends, states)
+        if self.every:
+            kept = kept.take(altered[:, 1])
         due, alive = altered[:, 2], altered[:, 3]
         if self.complex:
             due = self._with_prior_due(altered, prior_starts, priors, due)
         dead = np.where(alive > 0, 0, max(self.state.now_s, 1))
         ones = np.ones(len(altered), np.uint64)
         self.state.put(Entries.of_rows(self.schema, group_keys[altered[:, 0]], ones, due, dead, kept))
+        return []
 
-    def _changes(self, scan: Scan, chosen: Any) -> bytes:
-        """The rows of these changes; where a partition is one row, its deletion is told as the row's own."""
+    def _order(self, scan: Scan, rows: Any, groups: Any, chosen: Any) -> tuple[Any, Any]:
+        """The changes by group, in the order of time and each once, and where each group begins among them."""
+        ranks = np.zeros(int(groups.max()) + 1, np.int64)
+        ranks[chosen] = np.arange(len(chosen))
+        whole = len(rows) == len(scan)
+        mine = ranks[groups if whole else groups[rows]]
+        found = scan.in_time(rows, mine, len(chosen))
+        if found is not None:
+            return found[0] if whole else rows[found[0]], found[1]
+        scan = self._with_content(scan)
+        order = scan.ordered(rows, mine)
+        order = order[~scan.repeated(rows[order], mine[order])]
+        bounds = np.searchsorted(mine[order], np.arange(len(chosen) + 1)).astype(np.int64)
+        return rows[order], bounds
+
+    @staticmethod
+    def _news(scan: Scan, chosen: Any, versions: Any) -> News:
+        """These changes; where a partition is one row, its deletion is told as the row's own."""
         rows = scan.pick(chosen)
-        wide = scan.ops[chosen] == _DELETE_PARTITION
+        ops = scan.ops[chosen]
+        times = None if (scan.flags[chosen] & keys.TIMELESS).any() else scan.times[chosen]
+        wide = ops == _DELETE_PARTITION
         if not wide.any():
-            return rows
+            return News(rows, versions, ops, times)
         # A picked row is as long as it was, with a seal of one byte; the operation stands in its first byte.
         lengths = scan.places[chosen, TAIL] + 1 - scan.places[chosen, START]
         starts = np.cumsum(lengths) - lengths
         data = np.frombuffer(rows, np.uint8).copy()
         data[starts[wide]] = 2 * _DELETE
-        return data.tobytes()
+        return News(data.tobytes(), versions, np.where(wide, np.uint8(_DELETE), ops), times)
 
     @staticmethod
     def _with_prior_due(altered: Any, prior_starts: Any, priors: Entries, due: Any) -> Any:
@@ -238,20 +250,18 @@ class RowFold:
         befores[first] = np.where(had[first], numbers[groups[first]] + len(records), -1)
         return data, len(priors), befores
 
-    def _joiner(self) -> Joiner:
+    def _joiner(self, room: int = 0) -> Joiner:
         cells = self.schema.cells
-        counters = np.zeros(len(cells) + 1, np.uint8)
         multi = np.zeros(len(cells) + 1, np.uint8)
         for index, column in enumerate(cells):
-            counters[index] = column.type.kind is Kind.COUNTER
             multi[index] = column.type.multi_cell
-        return Joiner(program(self.schema), counters, multi, tie_of(self.schema))
+        return Joiner(program(self.schema), multi, tie_of(self.schema), room)
 
     # The exact way.
 
     def _exact(self, scan: Scan, rows: Any, partitions: set[int]) -> None:
         wide = np.array(sorted(partitions), np.uint64)
-        all_keys = scan.state_keys()
+        all_keys = self._keys
         mine = rows[np.isin(all_keys[rows] >> _HALF, wide)]
         mine = mine[scan.ordered(mine, all_keys[mine] >> _HALF)]
         mine = mine[~scan.repeated(mine, all_keys[mine])]
@@ -393,7 +403,9 @@ class RowFold:
         extra = data if self.before else b""
         befores = table[:, 0] + len(table) if self.before else np.full(len(table), -1, np.int64)
         count = len(table) + (len(entries) if self.before else 0)
-        self.collector.add(joiner.news.take(), states + extra, count, numbers, befores, table[:, 1])
+        ops = np.where(table[:, 5] > 0, np.uint8(_UPDATE), np.uint8(_DELETE))
+        news = News(joiner.news.take(), table[:, 1], ops, None)
+        self.collector.add(news, states + extra, count, numbers, befores)
         kept = binary_array(np.concatenate(([0], table[:, 2])), states)
         dead = np.where(table[:, 5] > 0, 0, now_s)
         ones = np.ones(len(table), np.uint64)

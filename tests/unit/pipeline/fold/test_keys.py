@@ -80,3 +80,25 @@ def test_bytes_that_are_left_over_are_refused() -> None:
     batch = avro.encode(SCHEMA, [change(1)])
     with pytest.raises(CorruptLog, match="bytes are left"):
         keys.split(ChangeBatch(SCHEMA, 1, bytes(batch.rows) + b"\0"), 2)
+
+
+def test_changes_stand_by_row_and_time_where_no_two_times_of_a_row_are_equal() -> None:
+    scan = keys.scan(avro.encode(SCHEMA, [change(number % 7, number * 31 % 100) for number in range(100)]))
+    groups, firsts = scan.group_by_key()
+    everything = np.arange(100)
+    found = scan.in_time(everything, groups, len(firsts))
+    assert found is not None
+    order, bounds = found
+    assert order.tolist() == scan.ordered(everything, groups).tolist()
+    assert bounds.tolist() == np.searchsorted(groups[order], np.arange(8)).tolist()
+    some = everything[groups != 3]
+    again = scan.in_time(some, groups[some], len(firsts))
+    assert again is not None
+    assert again[0].tolist() == scan.ordered(some, groups[some]).tolist()
+
+
+@pytest.mark.parametrize("times", [[4, 4], [*range(99), 98], list(range(1000))])
+def test_equal_times_and_rows_with_very_many_changes_are_ordered_in_another_way(times: list[int]) -> None:
+    scan = keys.scan(avro.encode(SCHEMA, [change(1, time) for time in times]))
+    groups, firsts = scan.group_by_key()
+    assert scan.in_time(np.arange(len(times)), groups, len(firsts)) is None

@@ -62,7 +62,14 @@ class Case:
         for records in self.fold(*changes, now_s=now_s, schema=schema):
             assert records.before is not None
             assert records.after is not None
-            ops = [change.op for change in avro.decode(records.changes)]
+            said = avro.decode(records.changes)
+            ops = [change.op for change in said]
+            # What is known without reading the changes is what they say.
+            assert [list(Op)[number] for number in records.ops] == ops
+            assert records.times is None or records.times.tolist() == [change.time for change in said]
+            times = [change.time for change in said if change.time is not None]
+            assert records.newest_time() == max(times, default=None)
+            assert not records.single or len(set(records.keys().to_pylist())) == len(records)
             out += list(zip(ops, records.before.to_pylist(), records.after.to_pylist(), strict=True))
         return out
 
@@ -272,6 +279,15 @@ def test_whole_rows_wait_for_the_quorum_too(tmp_path: Path) -> None:
     (records,) = pipeline.fold(runs_of(STOCK, "n2", [change], 1), 0)
     assert len(records) == 1
     assert pipeline.fold(runs_of(STOCK, "n3", [change], 1), 0) == []
+
+
+def test_a_change_that_was_given_back_waits_for_no_quorum(tmp_path: Path) -> None:
+    merge = MergeSettings(copies=Copies.QUORUM, quorum=3)
+    pipeline = Pipeline(str(tmp_path), 1, RecordType.AFTER, merge=merge)
+    change = insert("nut", 10, count=1)
+    (records,) = pipeline.fold(runs_of(STOCK, "replayed", [change], 1), 0)
+    assert len(records) == 1
+    assert pipeline.fold(runs_of(STOCK, "n1", [change], 1), 0) == []
 
 
 def test_rows_that_a_target_has_are_where_the_first_batch_begins(tmp_path: Path) -> None:
