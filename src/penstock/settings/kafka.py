@@ -107,7 +107,8 @@ class KafkaSettings(Section):
     compatibility: Compatibility | None = None
     """What the registry shall demand of later versions of each subject. None: what the registry itself has set."""
     schema_policy: SchemaPolicy = SchemaPolicy.EVOLVE
-    """When a table's schema changes: `evolve` registers the new version and goes on, `fail` stops."""
+    """When a table's schema changes: `evolve` registers the new version and goes on, `ignore` goes on with the columns
+    that the table had before, `fail` stops."""
     delivery: Delivery = Delivery.AT_LEAST_ONCE
     """`at-least-once`: a batch that was cut short is sent again; `exactly-once`: each task's part of a batch is one
     transaction, which consumers with `isolation.level=read_committed` see as a whole and once."""
@@ -165,6 +166,4 @@ class KafkaSettings(Section):
             raise ValueError("decimals is double, precise or string")
         if self.varints is Handling.DOUBLE:
             raise ValueError("varints is long, precise or string")
-        if self.schema_policy is SchemaPolicy.IGNORE:
-            raise ValueError("schema_policy ignore is not for topics; leave columns out with transform.exclude_columns")
         return self

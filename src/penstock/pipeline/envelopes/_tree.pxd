@@ -108,8 +108,10 @@ cdef class Tree:
     cdef int inet_text(self, int node, Py_ssize_t index) except -1
     @cython.locals(months=cython.longlong, days=cython.longlong, rest=cython.longlong, whole=cython.longlong)
     cdef int64_t nanoseconds(self, int node, Py_ssize_t index) except? -1
-    @cython.locals(operation=cython.longlong, state=cython.longlong, seconds=cython.longlong, expiry=cython.int, delta=cython.int, deletion=Input)
+    @cython.locals(operation=cython.longlong, state=cython.longlong, seconds=cython.longlong, expiry=cython.int, delta=cython.int)
     cdef int cell(self, int node, Py_ssize_t index) except -1
+    @cython.locals(deletion=Input)
+    cdef int gone(self) except -1
     @cython.locals(at=cython.Py_ssize_t, start=cython.Py_ssize_t, path=cython.int)
     cdef Py_ssize_t find_field(self, int node, Py_ssize_t index, int field) except? -2
     @cython.locals(total=cython.longlong, at=cython.Py_ssize_t)

@@ -18,11 +18,10 @@ import pyarrow.compute as pc
 
 from penstock.formats import avro
 from penstock.formats.arrow import to_arrow
-from penstock.formats.json import value_json
 from penstock.model.batch import ChangeBatch
 from penstock.model.change import Bound, Op
 from penstock.model.schema import Column, TableSchema
-from penstock.model.types import Type
+from penstock.pipeline.envelopes.bound_text import bound_text
 from penstock.pipeline.envelopes.compilation import Rendered, Rendering
 from penstock.pipeline.envelopes.connect import Schema
 from penstock.pipeline.envelopes.events import EventChoice, EventLayout
@@ -77,8 +76,16 @@ class Events:
 class Layouts:
     """The shapes of one table's keys and values, before a serialisation is known."""
 
-    def __init__(self, schema: TableSchema, choice: EventChoice, *, rows: bool, before: bool) -> None:
-        layout = EventLayout(schema, choice)
+    def __init__(
+        self,
+        schema: TableSchema,
+        choice: EventChoice,
+        *,
+        rows: bool,
+        before: bool,
+        shown: TableSchema | None = None,
+    ) -> None:
+        layout = EventLayout(schema, choice, shown)
         self.key: Node = layout.key()
         self.value: Node = layout.row_value(before=before) if rows else layout.change_value()
 
@@ -100,8 +107,9 @@ class Envelope:
         rows: bool = False,
         before: bool = False,
         partial_keys: bool = True,
+        shown: TableSchema | None = None,
     ) -> None:
-        layouts = Layouts(schema, choice, rows=rows, before=before)
+        layouts = Layouts(schema, choice, rows=rows, before=before, shown=shown)
         self._schema = schema
         self._rows = rows
         self._before = before
@@ -196,7 +204,7 @@ class Envelope:
             return None
         pairs = zip(self._schema.clustering, bound.values, strict=False)
         values = [
-            {"name": column.name, "value": _text(column.type, value), "type": _marshal(column)}
+            {"name": column.name, "value": bound_text(column.type, value), "type": _marshal(column)}
             for column, value in pairs
         ]
         return {"method": f"{'INCL' if bound.inclusive else 'EXCL'}_{end}_BOUND", "values": values}
@@ -207,11 +215,6 @@ def _least_bytes(records: Records) -> int:
     held: int = len(records.changes.rows)
     held += sum(rows.nbytes for rows in (records.after, records.before) if rows is not None)
     return held // max(len(records), 1)
-
-
-def _text(type_: Type, value: Any) -> str:
-    made = value_json(type_, value)
-    return made if isinstance(made, str) else str(made)
 
 
 def _marshal(column: Column) -> str:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from penstock.model.schema import Role, TableSchema
+from penstock.model.schema import Column, Role, TableSchema
 from penstock.pipeline.envelopes import _tree, connect
 from penstock.pipeline.envelopes.connect import Schema, plain
 from penstock.pipeline.envelopes.layout import ITEMS, Node
@@ -71,11 +71,13 @@ def distinct(names: Iterable[str], clean: Callable[[str], str]) -> dict[str, str
 class EventLayout:
     """Makes the layouts of one table's events."""
 
-    def __init__(self, schema: TableSchema, choice: EventChoice) -> None:
+    def __init__(self, schema: TableSchema, choice: EventChoice, shown: TableSchema | None = None) -> None:
         self._schema = schema
+        # The columns that events have. Where the table has no such column, or one of another type, they are null.
+        self._shown = shown or schema
         self._choice = choice
         self._values = ValueLayout(choice.values)
-        names = [column.name for column in schema.columns]
+        names = [column.name for column in self._shown.columns]
         self._fields = distinct(names, sanitise) if choice.sanitised else {name: name for name in names}
         table = schema.table
         self._name = f"io.debezium.connector.{_connector(schema)}.{choice.prefix}.{table.keyspace}.{table.table}"
@@ -91,8 +93,11 @@ class EventLayout:
     def change_value(self) -> Node:
         """What the Cassandra connector writes: the changed columns only, each with its deletion."""
         cells = []
-        for column in self._schema.columns:
-            if column.role in (Role.PARTITION, Role.CLUSTERING):
+        for column in self._shown.columns:
+            if not self._has(column):
+                value = self._values.node(column.type, ())
+                cell = Node(_tree.CONST, _cell_schema(value.schema))
+            elif column.role in (Role.PARTITION, Role.CLUSTERING):
                 value = self._values.node(column.type, ("key", column.name))
                 cell = Node(_tree.KEY_CELL, _cell_schema(value.schema), children=[value.called("value")])
             else:
@@ -140,13 +145,18 @@ class EventLayout:
         return Node(_tree.CELL, _cell_schema(value.schema), children=children)
 
     def _row(self, name: str) -> Node:
-        children = [
-            self._values.node(column.type, (name, column.name)).called(self._fields[column.name])
-            for column in self._schema.columns
-        ]
+        children = []
+        for column in self._shown.columns:
+            value = self._values.node(column.type, (name, column.name))
+            value = value if self._has(column) else Node(_tree.CONST, value.schema)
+            children.append(value.called(self._fields[column.name]))
         row = _struct(f"{self._name}.Value", children, optional=True).called(name)
         row.path = (name,)
         return row
+
+    def _has(self, column: Column) -> bool:
+        found = self._schema.by_name.get(column.name)
+        return found is not None and found.type == column.type
 
     def _no_row(self, name: str) -> Node:
         return Node(_tree.CONST, self._row(name).schema, name=name)

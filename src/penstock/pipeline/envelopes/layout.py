@@ -46,10 +46,14 @@ class Arrays:
 
     def __init__(self, tops: dict[str, pa.Array]) -> None:
         self._found: dict[Path, pa.Array] = {(name,): array for name, array in tops.items()}
+        self._inputs: dict[Path, Input] = {}
 
     def input(self, path: Path) -> Input:
         """The buffers of one array, for the kernels."""
-        return _input(self._find(path))
+        known = self._inputs.get(path)
+        if known is None:
+            known = self._inputs[path] = _input(self._find(path))
+        return known
 
     def _find(self, path: Path) -> pa.Array:
         known = self._found.get(path)
@@ -72,6 +76,11 @@ def _below(array: pa.Array, step: Any) -> pa.Array:
 
 
 _NO_OFFSETS = memoryview(b"").cast("i")
+# Kinds of types by their numbers in Arrow, which are quicker to ask for than anything else of a type.
+_BOOLEAN, _STRUCT = pa.bool_().id, pa.struct([]).id
+_BYTES = frozenset({pa.string().id, pa.binary().id})
+_LISTS = frozenset({pa.list_(pa.null()).id, pa.map_(pa.string(), pa.null()).id})
+_UNSIGNED = frozenset({pa.uint8().id, pa.uint16().id, pa.uint32().id, pa.uint64().id})
 
 
 def _input(array: pa.Array) -> Input:
@@ -80,27 +89,23 @@ def _input(array: pa.Array) -> Input:
     data: Any = b""
     offsets: Any = _NO_OFFSETS
     width = -2
-    type_ = array.type
-    if pa.types.is_boolean(type_):
+    length = len(array)
+    kind = array.type.id
+    if kind == _BOOLEAN:
         width = 0
         data = _bytes(buffers[1])
-    elif pa.types.is_string(type_) or pa.types.is_binary(type_) or pa.types.is_list(type_) or pa.types.is_map(type_):
+    elif kind in _BYTES or kind in _LISTS:
         width = -1
-        if buffers[1] is not None:
+        if buffers[1] is None:
+            length = 0
+        else:
             offsets = memoryview(buffers[1]).cast("B")[: buffers[1].size // 4 * 4].cast("i")
-        if len(buffers) > 2 and (pa.types.is_string(type_) or pa.types.is_binary(type_)):
+        if kind in _BYTES:
             data = _bytes(buffers[2])
-    elif not pa.types.is_struct(type_):
-        width = type_.bit_width // 8
+    elif kind != _STRUCT:
+        width = array.type.bit_width // 8
         data = _bytes(buffers[1])
-    length = len(array)
-    if width == -1 and buffers[1] is None:
-        length = 0
-    return Input(length, array.offset, width, not _unsigned(type_), valid, data, offsets)
-
-
-def _unsigned(type_: pa.DataType) -> bool:
-    return bool(pa.types.is_unsigned_integer(type_))
+    return Input(length, array.offset, width, kind not in _UNSIGNED, valid, data, offsets)
 
 
 def _bytes(buffer: pa.Buffer | None) -> memoryview | bytes:

@@ -17,16 +17,40 @@ import structlog
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from penstock.errors import DeliveryFailed, PenstockError, TargetRefused
+from penstock.pipeline.outages import Waiting
+from penstock.pipeline.sinks.kafka._handing import Records
 from penstock.pipeline.sinks.kafka.clients import refused_property, silent
-from penstock.pipeline.sinks.kafka.parcels import HEADER, Parcel
+from penstock.pipeline.sinks.kafka.native_producer import NativeProducer, usable
+from penstock.pipeline.sinks.kafka.parcels import HEADER, NAME, Parcel
 
 log = structlog.get_logger()
 _WAIT_S = 1.0
+_BROKERS_AWAY = "brokers away"
 # Between two looks at what came back.
 _POLL_RECORDS = 5000
 _KEPT_MAX = 64
-_AWAY = (KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._RESOLVE, KafkaError._MSG_TIMED_OUT)
 _SIZE = (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE)
+# What brokers say while they start, move or catch up. Only producers' own calls mark these as worth another try.
+_PASSING = (
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.REQUEST_TIMED_OUT,
+    KafkaError.BROKER_NOT_AVAILABLE,
+    KafkaError.NETWORK_EXCEPTION,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.NOT_ENOUGH_REPLICAS,
+    KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    KafkaError.CONCURRENT_TRANSACTIONS,
+    KafkaError.KAFKA_STORAGE_ERROR,
+    KafkaError.UNSTABLE_OFFSET_COMMIT,
+)
+
+
+def passing(error: KafkaError) -> bool:
+    """Whether the same call may work a little later."""
+    return error.retriable() or error.code() in _PASSING or error.name().startswith("_")
 
 
 class Connection:
@@ -35,17 +59,44 @@ class Connection:
     def __init__(self, properties: dict[str, str], name: str = "") -> None:
         self._name = name
         self._away = False
+        self._heard = 0
+        # Who is told of brokers that are away; each task sets its own.
+        self.waiting = Waiting(None, NAME, 0)
         # What the broker said of records that it did not take.
         self.failures: list[KafkaError] = []
-        hooks: dict[str, Any] = {"on_delivery": self._delivered, "error_cb": self._error}
-        hooks["delivery.report.only.error"] = True
+        self._native: NativeProducer | None = None
         try:
-            self.producer = Producer({**properties, **hooks}, logger=silent())
+            if usable(properties):
+                self._native = NativeProducer(properties, self.failures.append, self._error)
+                self.producer: Any = self._native
+            else:
+                hooks = {"on_delivery": self._delivered, "error_cb": self._error, "delivery.report.only.error": True}
+                self.producer = Producer({**properties, **hooks}, logger=silent())
         except KafkaException as error:
             raise refused_property(error) from error
 
     def send(self, parcel: Parcel, *, headers: bool) -> int:
         """Hand all records of a parcel to the producer; gives their bytes. Stops early when something has failed."""
+        if self._native is None:
+            self._send_each(parcel, headers=headers)
+        else:
+            self._send_together(self._native, parcel, headers=headers)
+        return sum(buffer.size for column in parcel.records.columns[:2] for buffer in column.buffers()[2:] if buffer)
+
+    def _send_together(self, producer: NativeProducer, parcel: Parcel, *, headers: bool) -> None:
+        keys, values, identities = (_native_column(column) for column in parcel.records.columns)
+        records = Records(parcel.records.num_rows, keys, values, identities if headers else None)
+        at = 0
+        while at < records.count and not self.failures:
+            at, error = producer.produce(parcel.topic, records, at)
+            if error is None:
+                self.wait(0)
+            elif error.code() == KafkaError._QUEUE_FULL:
+                self.wait()
+            else:
+                self._refused(error, parcel.topic)
+
+    def _send_each(self, parcel: Parcel, *, headers: bool) -> None:
         keys, values, identities = (_slices(column) for column in parcel.records.columns)
         produce, topic = self.producer.produce, parcel.topic
         for number, key in enumerate(keys):
@@ -59,44 +110,55 @@ class Connection:
                     if self.failures:
                         break
                 except KafkaException as error:
-                    if error.args[0].code() != KafkaError._STATE:
-                        raise self.trouble(error.args[0], topic) from error
-                    # Something has failed already, and only the report of it is still on its way.
-                    self.failures.append(error.args[0])
+                    self._refused(error.args[0], topic)
                     break
             if number % _POLL_RECORDS == 0:
                 self.wait(0)
             if self.failures:
                 break
-        return sum(buffer.size for column in parcel.records.columns[:2] for buffer in column.buffers()[2:] if buffer)
+
+    def _refused(self, error: KafkaError, topic: str) -> None:
+        """The producer itself does not take a record."""
+        if error.code() != KafkaError._STATE:
+            raise self.trouble(error, topic)
+        # Something has failed already, and only the report of it is still on its way.
+        self.failures.append(error)
 
     def wait(self, seconds: float = _WAIT_S) -> None:
         """Let the producer work for a while."""
-        before = len(self.producer)
+        # What the library says of itself counts as waiting too, until it was heard.
+        before, heard = len(self.producer), self._heard
         try:
             self.producer.poll(seconds)
         except KafkaException as error:
             self.failures.append(error.args[0])
-        if self._away and len(self.producer) < before:
-            self._is_back()
+        if self._away and before - len(self.producer) > self._heard - heard and not self.failures:
+            self.answered()
+        elif self._away and seconds:
+            self.waiting.again(_BROKERS_AWAY)
 
-    def flush(self) -> None:
-        """Return when the brokers have everything; raises when they refuse something."""
+    def drain(self) -> None:
+        """Return when the brokers have everything, or have refused something."""
         while len(self.producer) and not self.failures:
             try:
                 self.producer.flush(_WAIT_S)
             except KafkaException as error:
                 self.failures.append(error.args[0])
+            if self._away and len(self.producer):
+                self.waiting.again(_BROKERS_AWAY)
+
+    def flush(self) -> None:
+        """Return when the brokers have everything; raises when they refuse something."""
+        self.drain()
         if self.failures:
             raise self.trouble(self.failures[0])
-        if self._away:
-            self._is_back()
+        self.answered()
 
     def trouble(self, error: KafkaError, topic: str | None = None) -> PenstockError:
         """What a failure means for the batch."""
         if error.code() in _SIZE:
             return TargetRefused("a topic takes less than when the pipeline started; start it again", topic=topic)
-        if error.retriable() or error.fatal() or error.code() in _AWAY or error.name().startswith("_"):
+        if passing(error) or error.fatal():
             return DeliveryFailed(f"Kafka did not take all records: {error.name()}", topic=topic)
         return TargetRefused(f"Kafka refuses records: {error.name()}", topic=topic)
 
@@ -106,21 +168,27 @@ class Connection:
         with suppress(KafkaException):
             self.producer.purge()
             self.producer.flush(_WAIT_S)
+        if self._native is not None:
+            self._native.close()
 
     def _delivered(self, error: KafkaError | None, _: object) -> None:
         if error is not None:
             self.failures.append(error)
 
     def _error(self, error: KafkaError) -> None:
+        self._heard += 1
         if error.code() == KafkaError._ALL_BROKERS_DOWN and not self._away:
             self._away = True
             log.warning("brokers away", producer=self._name, reason=error.name(), waiting=len(self.producer))
         elif error.fatal():
             self.failures.append(error)
 
-    def _is_back(self) -> None:
-        self._away = False
-        log.info("brokers back", producer=self._name)
+    def answered(self) -> None:
+        """The brokers have taken something, so they are there."""
+        self.waiting.over()
+        if self._away:
+            self._away = False
+            log.info("brokers back", producer=self._name)
 
 
 class Kept:
@@ -155,6 +223,17 @@ class Kept:
 
 # Of this process: Spark's Python workers live through many tasks.
 KEPT = Kept()
+
+
+def _native_column(column: Any) -> tuple[Any, Any, Any]:
+    """Offsets and bytes of a binary array as they are, and a mark for each value when some are null."""
+    _, offsets, data = column.buffers()
+    places = memoryview(offsets).cast("B")[: offsets.size // 4 * 4].cast("i")
+    there = None
+    if column.null_count:
+        there = memoryview(column.is_valid().to_numpy(zero_copy_only=False).view("uint8"))
+    content = b"" if data is None else memoryview(data).cast("B")
+    return places[column.offset : column.offset + len(column) + 1], content, there
 
 
 def _slices(column: Any) -> list[Any]:

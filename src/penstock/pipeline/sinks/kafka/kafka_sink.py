@@ -7,11 +7,11 @@ transaction does.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import structlog
 
-from penstock.errors import SchemaRefused
 from penstock.model.schema import TableSchema
 from penstock.pipeline.sinks.kafka.connection import Connection
 from penstock.pipeline.sinks.kafka.kafka_writer import KafkaWriter
@@ -21,8 +21,9 @@ from penstock.pipeline.sinks.kafka.producer_properties import client_properties,
 from penstock.pipeline.sinks.kafka.registry import Registry
 from penstock.pipeline.sinks.kafka.topics import TopicNames, Topics
 from penstock.pipeline.sinks.kafka.transactions import TransactionalWriter
+from penstock.pipeline.sinks.known_schemas import KnownSchemas
 from penstock.pipeline.sinks.sink import Sink, Task, Writer
-from penstock.settings import RecordType, SchemaPolicy
+from penstock.settings import RecordType
 from penstock.settings.kafka import Delivery, KafkaSettings
 
 log = structlog.get_logger()
@@ -41,8 +42,13 @@ class KafkaSink(Sink):
         self._settings = settings
         self.record: RecordType = settings.record
         self._prepared = Prepared()
-        # The schema that each table had last in this run.
-        self._schemas: dict[str, TableSchema] = {}
+        self._known = KnownSchemas(settings.schema_policy)
+
+    def keep_in(self, directory: Path, pipeline: str) -> None:  # noqa: ARG002
+        self._known.keep_in(directory)
+
+    def left_out(self) -> Mapping[str, Sequence[str]]:
+        return self._known.left_out
 
     def check(self) -> None:
         """Raise when a setting, the brokers or the registry will not do."""
@@ -66,21 +72,11 @@ class KafkaSink(Sink):
         topics = Topics(self._settings)
         topics.make(topic for _, topic in found.values())
         for fingerprint, (schema, topic) in found.items():
-            self._refuse_change(schema)
-            self._prepared.registered[fingerprint] = register(schema, topic, self._settings)
-            self._schemas[str(schema.table)] = schema
+            shown = self._known.shown(schema)
+            if shown.fingerprint != fingerprint:
+                self._prepared.shown[fingerprint] = shown
+            self._prepared.registered[fingerprint] = register(shown, topic, self._settings)
         self._prepared.bytes_max |= topics.sizes(topic for _, topic in found.values())
-
-    def _refuse_change(self, schema: TableSchema) -> None:
-        before = self._schemas.get(str(schema.table))
-        if self._settings.schema_policy is not SchemaPolicy.FAIL or before is None:
-            return
-        if before.fingerprint != schema.fingerprint:
-            raise SchemaRefused(
-                "a table's schema has changed, and the sink is set to stop then",
-                table=schema.table,
-                version=schema.version,
-            )
 
     def writer(self, task: Task) -> Writer:
         settings = self._settings

@@ -8,6 +8,7 @@ from __future__ import annotations
 from penstock.pipeline.records import Records
 from penstock.pipeline.sinks.kafka.connection import KEPT, Connection
 from penstock.pipeline.sinks.kafka.packers import Packers
+from penstock.pipeline.sinks.kafka.parcels import NAME
 from penstock.pipeline.sinks.sink import Delivered, Task, Writer
 
 
@@ -38,12 +39,16 @@ class KafkaWriter(Writer):
         return self._delivered
 
     def abort(self) -> None:
+        if self._connection is not None:
+            self._connection.waiting.over()
         # What is on its way may arrive or not; the batch comes again. A producer with failures is not used again.
         KEPT.drop(self._key())
 
     def _open(self) -> Connection:
         if self._connection is None:
-            self._connection = KEPT.get(self._key(), lambda: Connection(self._properties, self._task.pipeline))
+            connection: Connection = KEPT.get(self._key(), lambda: Connection(self._properties, self._task.pipeline))
+            connection.waiting = self._task.waiting(NAME)
+            self._connection = connection
         return self._connection
 
     def _key(self) -> object:

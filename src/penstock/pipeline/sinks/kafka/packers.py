@@ -50,6 +50,8 @@ class Prepared:
     # By the fingerprint of a schema version; by topic.
     registered: dict[str, Registered] = field(default_factory=dict)
     bytes_max: dict[str, int] = field(default_factory=dict)
+    # By the fingerprint of a version whose new columns are left out: the version whose columns events have.
+    shown: dict[str, TableSchema] = field(default_factory=dict)
 
 
 class Packers:
@@ -85,15 +87,17 @@ class Packers:
     def _packer(self, schema: TableSchema) -> Packer:
         topic = self._names.of(schema.table)
         registered = self._prepared.registered.get(schema.fingerprint)
+        shown = self._prepared.shown.get(schema.fingerprint, schema)
         if registered is None:
-            registered = self._prepared.registered[schema.fingerprint] = register(schema, topic, self._settings)
+            registered = self._prepared.registered[schema.fingerprint] = register(shown, topic, self._settings)
         bytes_max = self._bytes_max(topic)
-        key = (self._text, schema.fingerprint, schema.version, registered.key, registered.value, bytes_max)
+        versions = (schema.fingerprint, schema.version, shown.fingerprint)
+        key = (self._text, *versions, registered.key, registered.value, bytes_max)
         packer = _KEPT.made.get(key)
         if packer is None:
             if len(_KEPT.made) >= _KEPT_MAX:
                 _KEPT.made.clear()
-            packer = _KEPT.made[key] = Packer(schema, self._settings, topic, registered, bytes_max)
+            packer = _KEPT.made[key] = Packer(schema, self._settings, topic, registered, bytes_max, shown)
         return packer
 
     def _bytes_max(self, topic: str) -> int:

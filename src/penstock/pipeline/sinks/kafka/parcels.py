@@ -70,7 +70,13 @@ class Packer:
     """Makes parcels of one version of a table's schema."""
 
     def __init__(
-        self, schema: TableSchema, settings: KafkaSettings, topic: str, registered: Registered, bytes_max: int
+        self,
+        schema: TableSchema,
+        settings: KafkaSettings,
+        topic: str,
+        registered: Registered,
+        bytes_max: int,
+        shown: TableSchema | None = None,
     ) -> None:
         self._schema = schema
         self._topic = topic
@@ -84,6 +90,7 @@ class Packer:
             rows=settings.record is not RecordType.CHANGE,
             before=settings.record is RecordType.ALL,
             partial_keys=settings.partial_keys,
+            shown=shown,
         )
 
     def pack(self, records: Records, task: Task) -> Iterator[Parcel]:

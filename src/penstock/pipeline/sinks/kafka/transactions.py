@@ -9,6 +9,8 @@ transaction is committed: one that the broker has given up, after an outage long
 from __future__ import annotations
 
 import tempfile
+import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import IO, Any
 
@@ -17,16 +19,21 @@ import structlog
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from penstock.errors import DeliveryFailed
+from penstock.pipeline.outages import Waiting
 from penstock.pipeline.records import Records
 from penstock.pipeline.sinks.kafka.clients import silent
-from penstock.pipeline.sinks.kafka.connection import KEPT, Connection
+from penstock.pipeline.sinks.kafka.connection import KEPT, Connection, passing
 from penstock.pipeline.sinks.kafka.packers import Packers
-from penstock.pipeline.sinks.kafka.parcels import PARCEL, Parcel
+from penstock.pipeline.sinks.kafka.parcels import NAME, PARCEL, Parcel
 from penstock.pipeline.sinks.sink import Delivered, Task, Writer
 from penstock.settings.kafka import KafkaSettings
 
 log = structlog.get_logger()
 _ANSWER_S = 10.0
+# A call that takes much longer than it was given does not come back.
+_HANG_S = 3 * _ANSWER_S
+# The least time between two tries of one request.
+_BACKOFF_MS = 400
 # Two attempts of one task that shut each other out do not go on for ever.
 _RENEWALS_MAX = 5
 _SPOOL_MEMORY_BYTES = 16 << 20
@@ -42,6 +49,7 @@ class TransactionalWriter(Writer):
         self._settings = settings
         self._properties = properties
         self._task = task
+        self._waiting = task.waiting(NAME)
         self._delivered = Delivered()
         self._session: Session | None = None
         self._spool = Spool()
@@ -64,20 +72,20 @@ class TransactionalWriter(Writer):
                 self._broken = session.failed
 
     def finish(self) -> Delivered:
-        session = self._session
-        while session is not None and not self._done:
+        while self._session is not None and not self._done:
             try:
                 if self._broken:
-                    self._broken = not self._again(session)
+                    self._broken = not self._again(self._session)
                 else:
-                    self._done = session.commit(self._task)
+                    self._done = self._session.commit(self._task)
                     self._broken = not self._done
             except FencedError as error:
-                session = self._renewed(error)
+                self._session = self._renewed(error)
         self._spool.close()
         return self._delivered
 
     def abort(self) -> None:
+        self._waiting.over()
         self._spool.close()
         KEPT.drop(self._key())
 
@@ -85,6 +93,7 @@ class TransactionalWriter(Writer):
         """Give the transaction up and send everything in a new one; whether that went well."""
         log.warning("transaction begun again", pipeline=self._task.pipeline, bucket=self._task.bucket)
         session.rollback()
+        self._session = session = self._kept()
         session.begin()
         for parcel in self._spool.parcels():
             session.send(parcel, headers=self._packers.headers)
@@ -108,8 +117,17 @@ class TransactionalWriter(Writer):
         return self._session
 
     def _kept(self) -> Session:
+        """The session of this process, or another one when nobody knows what its last request may still do."""
+        made = self._kept_or_new()
+        if made.doubtful:
+            KEPT.drop(self._key())
+            made = self._kept_or_new()
+        made.told(self._waiting)
+        return made
+
+    def _kept_or_new(self) -> Session:
         made: Session = KEPT.get(
-            self._key(), lambda: Session(self._settings.progress_topic, *self._properties, self._task)
+            self._key(), lambda: Session(self._settings.progress_topic, *self._properties, self._task, self._waiting)
         )
         return made
 
@@ -137,17 +155,33 @@ class TransactionalWriter(Writer):
 class Session:
     """A transactional producer of one bucket, and what it has committed last."""
 
-    def __init__(self, progress: str, producer: dict[str, str], client: dict[str, str], task: Task) -> None:
+    def __init__(
+        self, progress: str, producer: dict[str, str], client: dict[str, str], task: Task, waiting: Waiting
+    ) -> None:
         name = f"{task.pipeline}-{task.bucket}"
         self._place = TopicPartition(progress, 0)
-        self._connection = Connection({**producer, "transactional.id": name}, name)
+        backoff_ms = max(_BACKOFF_MS, int(producer["retry.backoff.ms"]))
+        # librdkafka varies it by a fifth.
+        self._straight_s = 0.75 * backoff_ms / 1000
+        self._connection = Connection({**producer, "transactional.id": name, "retry.backoff.ms": str(backoff_ms)}, name)
+        self.told(waiting)
         reading = {**client, "group.id": f"penstock-{name}", "enable.auto.commit": "false"}
         self._reader = Consumer({**reading, "reconnect.backoff.max.ms": "1000"}, logger=silent())
         # The batch whose transaction is known to be committed, with its time.
         self._last: tuple[int, int] | None = None
         self._in_transaction = False
+        # Whether a request to end a transaction may still be on its way: a connection broke or was silent, and the
+        # request was sent again. Were it to arrive late, it would end the next transaction of this producer; a new
+        # producer of the same id it cannot harm.
+        self.doubtful = False
+        # Whether librdkafka has not come back from a call.
+        self._stuck = False
         # This ends what an earlier producer of the same id has left open.
         self._until_answered(lambda: self._connection.producer.init_transactions(_ANSWER_S))
+
+    def told(self, waiting: Waiting) -> None:
+        """Say it here from now on when brokers are away."""
+        self._connection.waiting = waiting
 
     @property
     def failed(self) -> bool:
@@ -157,10 +191,17 @@ class Session:
         """Whether this very batch was committed before. Another checkpoint's batch of the same number was not."""
         if self._last is None:
             found: list[Any] = []
-            self._until_answered(lambda: found.extend(self._reader.committed([self._place], _ANSWER_S)))
+            self._until_answered(lambda: found.extend(self._committed()))
             offset, text = found[-1].offset, found[-1].metadata or ""
             self._last = (offset - 1, int(text) if text.isdecimal() else -1)
         return self._last == (task.batch, task.now_us)
+
+    def _committed(self) -> list[TopicPartition]:
+        found = self._reader.committed([self._place], _ANSWER_S)
+        # An error of the partition alone is no answer either, and not the same as nothing committed.
+        if found[0].error is not None:
+            raise KafkaException(found[0].error)
+        return list(found)
 
     def begin(self) -> None:
         self._connection.failures.clear()
@@ -179,8 +220,12 @@ class Session:
         producer = self._connection.producer
         try:
             group = self._reader.consumer_group_metadata()
-            self._until_answered(lambda: producer.send_offsets_to_transaction([offset], group, _ANSWER_S))
-            self._until_answered(lambda: producer.commit_transaction(_ANSWER_S))
+            self._until_answered(
+                lambda: self._in_time(producer.send_offsets_to_transaction, [offset], group, _ANSWER_S)
+            )
+            # What is still on its way would be waited for in the call that is timed.
+            self._connection.drain()
+            self._end(producer.commit_transaction)
         except _GivenUp:
             return False
         self._last = (task.batch, task.now_us)
@@ -191,16 +236,52 @@ class Session:
         if not self._in_transaction:
             return
         self._connection.producer.purge()
-        self._until_answered(lambda: self._connection.producer.abort_transaction(_ANSWER_S))
+        # The end of a transaction that no broker has heard of needs no broker.
+        self._end(self._connection.producer.abort_transaction, proof=False)
         self._in_transaction = False
         self._connection.wait(0)
 
     def close(self) -> None:
+        if self._stuck:
+            # It cannot be closed. The broker shuts it out as soon as there is a newer one.
+            return
         self._connection.close()
         self._reader.close()
 
-    def _until_answered(self, work: Callable[[], Any]) -> None:
-        """Do it until the brokers have answered; each attempt waits a while for them."""
+    def _end(self, work: Callable[[float], Any], *, proof: bool = True) -> None:
+        """End the transaction. What that leaves is in doubt when the request may have been sent twice.
+
+        librdkafka does that by itself and does not tell, but never before the time between two tries has passed.
+        """
+        self.doubtful = True
+        began = time.monotonic()
+        self._until_answered(lambda: work(_ANSWER_S), proof=proof)
+        self.doubtful = time.monotonic() - began >= self._straight_s
+
+    def _in_time(self, work: Callable[..., Any], *given: Any) -> None:
+        """Do what has a time limit that librdkafka does not always keep: it may hang when a coordinator went away."""
+        errors: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                work(*given)
+            except BaseException as error:  # noqa: BLE001
+                errors.append(error)
+
+        thread = threading.Thread(target=run, name="penstock-kafka", daemon=True)
+        thread.start()
+        thread.join(_HANG_S)
+        if thread.is_alive():
+            self._stuck = True
+            raise FencedError("a call did not come back")
+        if errors:
+            raise errors[0]
+
+    def _until_answered(self, work: Callable[[], Any], *, proof: bool = True) -> None:
+        """Do it until the brokers have answered; each attempt waits a while for them.
+
+        `proof`: that it is done shows that they are there.
+        """
         while True:
             try:
                 work()
@@ -210,10 +291,13 @@ class Session:
                     raise FencedError(found.name()) from error
                 if found.txn_requires_abort():
                     raise _GivenUp from error
-                if not (found.retriable() or found.name().startswith("_")):
+                if not passing(found):
                     raise self._connection.trouble(found, self._place.topic) from error
+                self._connection.waiting.again(found.name())
                 self._connection.wait()
                 continue
+            if proof:
+                self._connection.answered()
             return
 
 
