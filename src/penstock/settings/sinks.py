@@ -131,6 +131,9 @@ class FilesSettings(Section):
     """What records say: `change` (changed values only), `after` (the whole row after) or `all` (before and after)."""
     compression: FileCompression = FileCompression.ZSTD
     """How files are compressed."""
+    schema_policy: SchemaPolicy = SchemaPolicy.EVOLVE
+    """When a table's schema changes: with `evolve` new files have the new columns, with `ignore` only those that the
+    table had before, `fail` stops."""
     file_bytes_max: int = Field(default=128 << 20, ge=1 << 16)
     """A task begins another file of the same table when one has reached about this size."""
 

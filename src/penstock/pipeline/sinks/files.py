@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 import os
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -19,14 +20,19 @@ from penstock.errors import StorageError
 from penstock.log import names, sealed
 from penstock.model.schema import TableSchema
 from penstock.pipeline.records import Records
+from penstock.pipeline.sinks.begun import Begun
 from penstock.pipeline.sinks.file_formats import RecordFile, open_file, suffix
+from penstock.pipeline.sinks.known_schemas import KnownSchemas, same_column
 from penstock.pipeline.sinks.sink import Delivered, Sink, Task, Writer
+from penstock.pipeline.transforms.projection import Projection
 from penstock.settings import RecordType
 from penstock.settings.sinks import FilesSettings
 from penstock.system.files import OsFiles
 
 MANIFESTS = "_manifests"
 _UNFINISHED = ".unfinished"
+# Of a batch's number in names, so that they are sorted as batches are.
+_DIGITS = 12
 # Records are written in pieces of at most so many, so that rendering them takes bounded memory.
 _PIECE = 16_384
 # Records come table by table, so few files are open at a time; with more, the oldest is closed and not written again.
@@ -42,6 +48,25 @@ class FilesSink(Sink):
         self.record = settings.record
         self.every = True
         self._settings = settings
+        self._known = KnownSchemas(settings.schema_policy)
+        self._begun = Begun()
+        # By the fingerprint of a version some of whose columns are left out.
+        self._projections: dict[str, Projection] = {}
+
+    def keep_in(self, directory: Path, pipeline: str) -> None:
+        self._known.keep_in(directory)
+        self._begun.keep_in(directory, pipeline)
+
+    def left_out(self) -> Mapping[str, Sequence[str]]:
+        return self._known.left_out
+
+    def prepare(self, schemas: Sequence[TableSchema]) -> None:
+        for schema in schemas:
+            shown = self._known.shown(schema)
+            kept = {column.name: column for column in schema.columns if same_column(column.name, schema, shown)}
+            if len(kept) < len(schema.columns):
+                target = replace(schema, columns=tuple(kept.values()))
+                self._projections[schema.fingerprint] = Projection.make(schema, target, kept, {})
 
     def check(self) -> None:
         directory = self._settings.directory
@@ -50,11 +75,18 @@ class FilesSink(Sink):
             directory.mkdir(parents=True, exist_ok=True)
             probe.touch()
             probe.unlink()
+            self._begun.begin("directory", taken=self._has_batches(), directory=directory)
         except OSError as error:
             raise StorageError(f"cannot write files: {error.strerror}", directory=directory) from error
 
+    def _has_batches(self) -> bool:
+        if not self._begun.pipeline:
+            return False
+        begin = f"{names.encode(self._begun.pipeline)}-"
+        return any((self._settings.directory / MANIFESTS).glob(f"{begin}{'[0-9]' * _DIGITS}.json"))
+
     def writer(self, task: Task) -> Writer:
-        return FilesWriter(self._settings, task, self.record)
+        return FilesWriter(self._settings, task, self.record, self._projections)
 
     def commit(self, pipeline: str, batch: int, payloads: Sequence[bytes]) -> None:
         root = self._settings.directory
@@ -81,7 +113,7 @@ class FilesSink(Sink):
 
 def stem(pipeline: str, batch: int) -> str:
     """What the names of a batch's files and manifest begin with."""
-    return f"{names.encode(pipeline)}-{batch:012d}"
+    return f"{names.encode(pipeline)}-{batch:0{_DIGITS}d}"
 
 
 def _rename(written: Path, final: Path) -> None:
@@ -104,8 +136,11 @@ def _remove_others(directory: Path, begin: str, kept: set[str]) -> None:
 class FilesWriter(Writer):
     """Writes the files of one task, one open file per schema version."""
 
-    def __init__(self, settings: FilesSettings, task: Task, record: RecordType) -> None:
+    def __init__(
+        self, settings: FilesSettings, task: Task, record: RecordType, projections: Mapping[str, Projection]
+    ) -> None:
         self._settings = settings
+        self._projections = projections
         self._task = task
         self._record = record
         # Tries of the same task may run side by side for a while.
@@ -116,6 +151,9 @@ class FilesWriter(Writer):
         self._hidden: list[Path] = []
 
     def write(self, records: Records) -> None:
+        projection = self._projections.get(records.schema.fingerprint)
+        if projection is not None:
+            records = projection.apply(records)
         try:
             for start in range(0, len(records), _PIECE):
                 part = records if len(records) <= _PIECE else _part(records, start)

@@ -9,12 +9,14 @@ a commit must have the same effect when they are done twice for the same pipelin
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Self
 
 from penstock.model.schema import TableSchema
+from penstock.pipeline.outages import Waiting
 from penstock.pipeline.records import Records
 from penstock.settings import RecordType
 
@@ -27,6 +29,12 @@ class Task:
     batch: int
     bucket: int
     now_us: int
+    # Where the driver looks for tasks that wait for their target.
+    outages: str | None = None
+
+    def waiting(self, sink: str) -> Waiting:
+        """Where to say that the target of this sink is away."""
+        return Waiting(self.outages, sink, self.bucket)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +94,13 @@ class Sink(ABC):
     # The least that its records must say, and whether it wants every change or only the last one of each row.
     record: RecordType = RecordType.CHANGE
     every: bool = True
+
+    def keep_in(self, directory: Path, pipeline: str) -> None:  # noqa: B027
+        """On the driver, before anything else: where the sink may keep what it must know of its pipeline."""
+
+    def left_out(self) -> Mapping[str, Sequence[str]]:
+        """On the driver: by table the columns that the target does not get, because the sink's policy is to ignore."""
+        return {}
 
     def check(self) -> None:  # noqa: B027
         """On the driver, before the stream starts: raise when the target cannot be reached or does not fit."""

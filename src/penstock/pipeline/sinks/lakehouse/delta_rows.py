@@ -106,6 +106,19 @@ class CurrentRows:
         self._buffered_bytes += rows.nbytes + 17 * len(high)
         return poison
 
+    def take_out(self, keys: list[pa.Array], names: tuple[str, ...], adds: list[dict[str, Any]]) -> None:
+        """Mark all rows with these keys. The keys of all files are read for that: the index has one place per key."""
+        self._key = names
+        high, low = key_hashes(keys)
+        order = sort_order(high, low)
+        none = np.zeros(len(high), np.uint32)
+        wanted = Entries(high[order], low[order], none, none, ())
+        for add in adds:
+            columns = key_columns_of(self._storage, add, self._schema, names)
+            rows = np.flatnonzero(wanted.find(*key_hashes(columns)) >= 0)
+            if len(rows):
+                self._deletes.setdefault(add["path"], []).append(rows.astype(np.uint32))
+
     def flush(self) -> None:
         """Write what was taken, without rewriting older files, so that memory stays bounded."""
         self._write(())
@@ -271,20 +284,25 @@ def unpacked(text: str) -> BitMap:
 
 def index_of(storage: Storage, adds: list[dict[str, Any]], schema: pa.Schema, key: tuple[str, ...]) -> Entries:
     """Entries for files that another program wrote: their keys are read, and rows that no longer count left out."""
-    wanted = pa.schema([schema.field(name) for name in key])
     parts = []
     for add in adds:
-        table = read_columns(storage.path(file_of(add["path"])), wanted, add.get("partitionValues") or {})
-        high, low = key_hashes([table.column(name).combine_chunks() for name in key])
-        rows = np.arange(table.num_rows, dtype=np.uint32)
+        high, low = key_hashes(key_columns_of(storage, add, schema, key))
+        rows = np.arange(len(high), dtype=np.uint32)
         vector = add.get("deletionVector")
         if vector is not None:
-            alive = np.ones(table.num_rows, bool)
+            alive = np.ones(len(high), bool)
             alive[np.asarray(deletion_vectors.load(storage, vector).to_array())] = False
             high, low, rows = high[alive], low[alive], rows[alive]
         order = sort_order(high, low)
         parts.append(Entries(high[order], low[order], np.zeros(len(rows), np.uint32), rows[order], (add["path"],)))
     return merge(parts, drop_gone=True)
+
+
+def key_columns_of(storage: Storage, add: dict[str, Any], schema: pa.Schema, key: tuple[str, ...]) -> list[pa.Array]:
+    """The key columns of a data file, rows that no longer count included."""
+    wanted = pa.schema([schema.field(name) for name in key])
+    table = read_columns(storage.path(file_of(add["path"])), wanted, add.get("partitionValues") or {})
+    return [table.column(name).combine_chunks() for name in key]
 
 
 def key_of(schema: TableSchema) -> tuple[str, ...]:

@@ -10,16 +10,18 @@ from __future__ import annotations
 import json
 import uuid
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from penstock.errors import DeliveryFailed, InvalidSetting, SchemaRefused, StorageError
-from penstock.log.names import encode
+from penstock.log.names import directory_name, encode
 from penstock.model.schema import TableId, TableSchema
 from penstock.pipeline.records import Records
+from penstock.pipeline.sinks.begun import Begun
 from penstock.pipeline.sinks.lakehouse import copy_on_write, delta_manifest, housekeeping
 from penstock.pipeline.sinks.lakehouse.appended import AppendedRows
 from penstock.pipeline.sinks.lakehouse.delta_current import CurrentTable
@@ -29,6 +31,7 @@ from penstock.pipeline.sinks.lakehouse.history import check_no_clash, with_chang
 from penstock.pipeline.sinks.lakehouse.rows import dead_letters
 from penstock.pipeline.sinks.lakehouse.storage import Storage, side_by_side
 from penstock.pipeline.sinks.lakehouse.types import check_names, lake_schema
+from penstock.pipeline.sinks.left_out import LeftOut
 from penstock.pipeline.sinks.sink import DeadLetter, Delivered, Sink, Task, Writer
 from penstock.settings import RecordType
 from penstock.settings.sinks import DeltaSettings, LakeCodec
@@ -48,12 +51,17 @@ class DeltaSink(Sink):
         # Of this process only: tables do not travel to tasks.
         self._tables: dict[tuple[str, TableId], DeltaTable] = {}
         self._current: dict[TableId, CurrentTable] = {}
+        self._left_out = LeftOut()
+        self._begun = Begun()
 
     def __getstate__(self) -> dict[str, Any]:
         return {"settings": self.settings}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(state["settings"])  # type: ignore[misc]
+
+    def keep_in(self, directory: Path, pipeline: str) -> None:
+        self._begun.keep_in(directory, pipeline)
 
     def storage(self, kind: str, table: TableId) -> Storage:
         """Where a table is."""
@@ -89,7 +97,7 @@ class DeltaSink(Sink):
         wanted = lake_schema(schema)
         check_names(wanted, schema.table)
         table = self._open(CURRENT, schema, wanted, vectors=self.settings.deletion_vectors)
-        table.follow(schema, self.settings.schema_policy)
+        self._follow(table, schema)
         if not self.settings.deletion_vectors:
             table.describe()
             return
@@ -105,8 +113,14 @@ class DeltaSink(Sink):
         wanted = with_change_fields(lake_schema(schema))
         check_names(wanted, schema.table)
         table = self._open(HISTORY, schema, wanted, vectors=False)
-        table.follow(schema, self.settings.schema_policy)
+        self._follow(table, schema)
         table.describe()
+
+    def _follow(self, table: DeltaTable, schema: TableSchema) -> None:
+        self._left_out.note(schema, table.follow(schema, self.settings.schema_policy))
+
+    def left_out(self) -> Mapping[str, Sequence[str]]:
+        return self._left_out
 
     def _open(self, kind: str, schema: TableSchema, wanted: pa.Schema, *, vectors: bool) -> DeltaTable:
         table = self._tables.get((kind, schema.table))
@@ -121,6 +135,8 @@ class DeltaSink(Sink):
             self._tables[kind, schema.table] = table
         partition = _chosen(self.settings.partition_by, schema.table)
         table.open_or_make(wanted, partition, self.settings.properties)
+        there = application(self._begun.pipeline, schema.table) in table.log.transactions
+        self._begun.begin(f"{directory_name(schema.table)}.{kind}", taken=there, table=schema.table)
         there = table.schema
         for column in _chosen(self.settings.cluster_by, schema.table):
             # One that the source has dropped is still there.
@@ -147,6 +163,10 @@ class DeltaSink(Sink):
         if vectors:
             self._current[name] = self._make_current(table, name, key)
         return table
+
+    def files(self, table: TableId) -> list[dict[str, Any]]:
+        """On the driver: the data files of a table of current rows that was prepared."""
+        return list(self._tables[CURRENT, table].log.adds.values())
 
     def writer(self, task: Task) -> DeltaWriter:
         return DeltaWriter(self, task)
@@ -219,6 +239,21 @@ class DeltaWriter(Writer):
             if table not in self._current:
                 self._current[table] = self._make_current(table)
             self._add(self._current[table], records.last() if settings.history else records)
+
+    def take_out(self, schema: TableSchema, keys: list[pa.Array]) -> bool:
+        """Mark every row that has one of these keys, also those that the index does not know of.
+
+        False: the table has no deletion vectors, and a deletion of the keys finds all of them.
+        """
+        table = schema.table
+        if not self._sink.settings.deletion_vectors:
+            return False
+        if table not in self._current:
+            self._current[table] = self._make_current(table)
+        rows = self._current[table]
+        if isinstance(rows, CurrentRows):
+            rows.take_out(keys, key_of(schema), self._sink.files(table))
+        return True
 
     def _add(self, rows: CurrentRows | AppendedRows | None, records: Records) -> None:
         if rows is None:

@@ -103,18 +103,16 @@ class DeltaTable:
         }
         return [info_action("CREATE TABLE"), _protocol(needed, {}), {"metaData": metadata}]
 
-    def follow(self, source: TableSchema, policy: SchemaPolicy, fixed: frozenset[str] | None = None) -> None:
-        """Alter the table so that rows of a source schema fit, as far as the policy allows. Never in silence."""
+    def follow(self, source: TableSchema, policy: SchemaPolicy, fixed: frozenset[str] | None = None) -> list[str]:
+        """Alter the table so that rows of a source schema fit, as far as the policy allows; gives what is left out."""
         key = frozenset(column.name for column in source.key) if fixed is None else fixed
         for _ in range(_ATTEMPTS_MAX):
             made = evolve(source, self.schema, policy, key | frozenset(self.partition))
-            for column in made.ignored:
-                log.warning("column left out", table=self.name, column=column, policy=policy.value)
             if not made.changed:
-                return
+                return made.ignored
             if self.alter(made.schema, made.widened):
                 log.info("lakehouse table altered", table=self.name, added=made.added, widened=made.widened)
-                return
+                return made.ignored
             self.log.refresh()
         raise DeliveryFailed("the table is changed by others all the time", table=self.name)
 

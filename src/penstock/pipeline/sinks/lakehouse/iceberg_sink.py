@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 import uuid
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -16,9 +17,10 @@ import pyarrow.parquet as pq
 from pyiceberg.catalog import Catalog, load_catalog
 
 from penstock.errors import DeliveryFailed, InvalidSetting, StorageError
-from penstock.log.names import encode
+from penstock.log.names import directory_name, encode
 from penstock.model.schema import TableId, TableSchema
 from penstock.pipeline.records import Records
+from penstock.pipeline.sinks.begun import Begun
 from penstock.pipeline.sinks.lakehouse.data_files import to_parquet
 from penstock.pipeline.sinks.lakehouse.history import check_no_clash, history_rows, with_change_fields
 from penstock.pipeline.sinks.lakehouse.iceberg_table import IcebergTable
@@ -26,12 +28,15 @@ from penstock.pipeline.sinks.lakehouse.rows import dead_letters
 from penstock.pipeline.sinks.lakehouse.spool import read_spool, spooled_rows
 from penstock.pipeline.sinks.lakehouse.storage import Storage
 from penstock.pipeline.sinks.lakehouse.types import check_names, lake_schema
+from penstock.pipeline.sinks.left_out import LeftOut
 from penstock.pipeline.sinks.sink import DeadLetter, Delivered, Sink, Task, Writer
 from penstock.settings import RecordType
 from penstock.settings.sinks import IcebergSettings
 
 CURRENT, HISTORY = "current", "history"
 _SCHEMA_FILE = "schema"
+# A file is the least that copy on write holds in memory, so files are no larger than the buffer.
+_FILE_BYTES = "write.target-file-size-bytes"
 
 
 class IcebergSink(Sink):
@@ -46,6 +51,11 @@ class IcebergSink(Sink):
         # Of this process only: neither catalog nor tables travel to tasks.
         self._catalog: Catalog | None = None
         self._tables: dict[tuple[str, TableId], IcebergTable] = {}
+        self._left_out = LeftOut()
+        self._begun = Begun()
+
+    def left_out(self) -> Mapping[str, Sequence[str]]:
+        return self._left_out
 
     def __getstate__(self) -> dict[str, Any]:
         return {"settings": self.settings}
@@ -53,15 +63,19 @@ class IcebergSink(Sink):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(state["settings"])  # type: ignore[misc]
 
+    def keep_in(self, directory: Path, pipeline: str) -> None:
+        self._begun.keep_in(directory, pipeline)
+
     def spool(self, kind: str, table: TableId) -> Storage:
         """Where tasks leave rows of a table for the driver."""
         directory = self.settings.spool_directory or self.settings.warehouse / "spool"
         return Storage(directory / f"{encode(table.keyspace)}.{encode(table.table)}.{kind}")
 
     def check(self) -> None:
-        self._open_catalog()
+        self.catalog()
 
-    def _open_catalog(self) -> Catalog:
+    def catalog(self) -> Catalog:
+        """The catalog of the settings, opened once."""
         if self._catalog is None:
             settings = self.settings
             properties = dict(settings.catalog_properties)
@@ -104,10 +118,12 @@ class IcebergSink(Sink):
                     f"tables {taken[identifier]} and {schema.table} would be the same; use {{keyspace}} and {{table}}",
                     table=identifier,
                 )
-            table = IcebergTable(self._open_catalog(), self._identifier(kind, schema.table), self._properties())
+            table = IcebergTable(self.catalog(), self._identifier(kind, schema.table), self._properties())
             self._tables[kind, schema.table] = table
         table.open_or_make(wanted)
-        table.follow(schema, self.settings.schema_policy)
+        there = table.has_batches(f"{self._begun.pipeline}/{schema.table}")
+        self._begun.begin(f"{directory_name(schema.table)}.{kind}", taken=there, table=schema.table)
+        self._left_out.note(schema, table.follow(schema, self.settings.schema_policy))
         spool = self.spool(kind, schema.table)
         try:
             spool.make_directory(".")
@@ -124,11 +140,12 @@ class IcebergSink(Sink):
 
     def _properties(self) -> dict[str, str]:
         codec = "uncompressed" if self.settings.codec.value == "none" else self.settings.codec.value
-        return {"write.parquet.compression-codec": codec, **self.settings.properties}
+        usual = {"write.parquet.compression-codec": codec, _FILE_BYTES: str(self.settings.buffer_bytes)}
+        return {**usual, **self.settings.properties}
 
     def _reopen(self, kind: str, name: TableId) -> IcebergTable:
         """A table that an earlier run has prepared: rows that expire come without a schema that would be new."""
-        table = IcebergTable(self._open_catalog(), self._identifier(kind, name), self._properties())
+        table = IcebergTable(self.catalog(), self._identifier(kind, name), self._properties())
         table.open()
         self._tables[kind, name] = table
         return table
@@ -155,7 +172,7 @@ class IcebergSink(Sink):
             full = [spool.path(path) for path in paths]
             if kind == CURRENT:
                 key = tuple(reports[0]["key"])
-                table.merge(app, batch, read_spool(full, table.schema, key), key)
+                table.merge(app, batch, read_spool(full, table.schema, key), key, self.settings.buffer_bytes)
             else:
                 rows = pa.concat_tables([pq.read_table(path) for path in full], promote_options="default")
                 table.append(app, batch, _completed(rows, table.schema))

@@ -17,6 +17,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import ArrowScan, _dataframe_to_data_files, schema_to_pyarrow
+from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask, Table, Transaction
 
 from penstock.errors import CorruptCheckpoint, DeliveryFailed, SchemaRefused
@@ -74,13 +75,11 @@ class IcebergTable:
             )
             log.info("lakehouse table made", table=self.name, directory=self._table.location())
 
-    def follow(self, source: TableSchema, policy: SchemaPolicy) -> None:
-        """Alter the table so that rows of a source schema fit, as far as the policy allows. Never in silence."""
+    def follow(self, source: TableSchema, policy: SchemaPolicy) -> list[str]:
+        """Alter the table so that rows of a source schema fit, as far as the policy allows; gives what is left out."""
         made = evolve(source, self.schema, policy, frozenset(column.name for column in source.key))
-        for column in made.ignored:
-            log.warning("column left out", table=self.name, column=column, policy=policy.value)
         if not made.changed:
-            return
+            return made.ignored
         try:
             with self._loaded().update_schema() as update:
                 update.union_by_name(made.schema)
@@ -93,6 +92,11 @@ class IcebergTable:
                 f"Iceberg does not allow the change: {error}", table=self.name, column=columns
             ) from error
         log.info("lakehouse table altered", table=self.name, added=made.added, widened=made.widened)
+        return made.ignored
+
+    def has_batches(self, app: str) -> bool:
+        """Whether a pipeline has committed batches."""
+        return _property(app) in self._loaded().properties
 
     def has_batch(self, app: str, batch: int) -> bool:
         """Whether the table has a batch of a pipeline already; an older one is refused, as for Delta tables."""
@@ -109,15 +113,19 @@ class IcebergTable:
 
     def append(self, app: str, batch: int, rows: pa.Table) -> None:
         """Add rows of a batch."""
-        self._commit(app, batch, rows, [])
+        self._commit(app, batch, self._written([rows]), [])
 
-    def merge(self, app: str, batch: int, rows: pa.Table, key: tuple[str, ...]) -> None:
-        """Put rows of a batch in the place of those with the same keys."""
+    def merge(self, app: str, batch: int, rows: pa.Table, key: tuple[str, ...], buffer_bytes: int) -> None:
+        """Put rows of a batch in the place of those with the same keys.
+
+        Of the files that are written anew, about `buffer_bytes` are in memory at a time, and never less than one file.
+        """
         high, low = key_hashes([rows.column(name).combine_chunks() for name in key])
         order = sort_order(high, low)
         none = np.zeros(len(high), np.uint32)
         changed = Entries(high[order], low[order], none, none, ())
-        replaced = []
+        replaced: list[FileScanTask] = []
+        files: list[DataFile] = []
         tables = [rows.filter(pa.array(~rows.column(GONE).to_numpy())).drop_columns([GONE])]
         for task in self._loaded().scan().plan_files():
             keys = self._keys_of(task, key)
@@ -127,7 +135,10 @@ class IcebergTable:
                 hashes = key_hashes([found.column(name).combine_chunks() for name in key])
                 tables.append(found.filter(pa.array(changed.find(*hashes) < 0)))
                 replaced.append(task)
-        self._commit(app, batch, pa.concat_tables(tables), replaced)
+                if sum(table.nbytes for table in tables) > buffer_bytes:
+                    files += self._written(tables)
+                    tables = []
+        self._commit(app, batch, [*files, *self._written(tables)], replaced)
         for task in replaced:
             self._keys.pop(task.file.file_path, None)
 
@@ -154,26 +165,33 @@ class IcebergTable:
         found = ArrowScan(table.metadata, table.io, schema, AlwaysTrue()).to_table([task])
         return found.select(wanted.names).cast(wanted)
 
-    def _commit(self, app: str, batch: int, rows: pa.Table, replaced: list[FileScanTask]) -> None:
+    def _written(self, tables: list[pa.Table]) -> list[DataFile]:
+        """Rows as data files, which no one sees before the commit."""
+        rows = pa.concat_tables(tables) if tables else None
+        if rows is None or not rows.num_rows:
+            return []
+        table = self._loaded()
+        return list(_dataframe_to_data_files(table.metadata, rows, table.io))
+
+    def _commit(self, app: str, batch: int, files: list[DataFile], replaced: list[FileScanTask]) -> None:
         table = self._loaded()
         try:
             with table.transaction() as transaction:
                 transaction.set_properties({_property(app): str(batch)})
-                if rows.num_rows or replaced:
-                    self._write(transaction, {"penstock.pipeline": app, "penstock.batch": str(batch)}, rows, replaced)
+                if files or replaced:
+                    self._write(transaction, {"penstock.pipeline": app, "penstock.batch": str(batch)}, files, replaced)
         except CommitFailedException as error:
             raise DeliveryFailed(
                 "another program has changed the table; the batch is done again", table=self.name, batch=batch
             ) from error
 
-    def _write(self, transaction: Transaction, summary: dict[str, str], rows: pa.Table, replaced: Any) -> None:
-        table = self._loaded()
+    @staticmethod
+    def _write(transaction: Transaction, summary: dict[str, str], files: list[DataFile], replaced: Any) -> None:
         with transaction.update_snapshot(snapshot_properties=summary).overwrite() as snapshot:
             for task in replaced:
                 snapshot.delete_data_file(task.file)
-            if rows.num_rows:
-                for file in _dataframe_to_data_files(transaction.table_metadata, rows, table.io):
-                    snapshot.append_data_file(file)
+            for file in files:
+                snapshot.append_data_file(file)
 
 
 def _property(app: str) -> str:

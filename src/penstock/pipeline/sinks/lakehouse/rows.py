@@ -29,10 +29,14 @@ class Poison:
 def key_columns(records: Records, target: pa.Schema) -> list[pa.Array]:
     """The key of each record, in the target's types; deletions have it as well as rows."""
     schema = records.schema
-    found = to_arrow(records.changes, [column.name for column in schema.key]).column("key")
-    return [
-        fit(to_lake(found.field(column.name), column.type), target.field(column.name).type) for column in schema.key
-    ]
+    if records.after is not None and not records.after.null_count:
+        # Every row is there, and has its key.
+        found = {column.name: records.after.field(at) for at, column in enumerate(schema.columns)}
+    else:
+        names = [column.name for column in schema.key]
+        keys = to_arrow(records.changes, names).column("key")
+        found = {name: keys.field(name) for name in names}
+    return [fit(to_lake(found[column.name], column.type), target.field(column.name).type) for column in schema.key]
 
 
 def of_rows(records: Records) -> Any:

@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 from pyiceberg.catalog import load_catalog
+from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from pyiceberg.table import Table
 
 from penstock.errors import CorruptCheckpoint, DeliveryFailed, InvalidSetting, SchemaRefused
 from penstock.model import types
 from penstock.model.schema import Column, TableId, TableSchema
+from penstock.pipeline.sinks.lakehouse import iceberg_table
 from penstock.pipeline.sinks.lakehouse.iceberg_sink import IcebergSink
 from penstock.pipeline.sinks.sink import Task
 from penstock.settings import SchemaPolicy
@@ -58,6 +60,32 @@ def test_only_files_with_changed_rows_are_written_anew(tmp_path: Path) -> None:
     after = {task.file.file_path for task in load(tmp_path).scan().plan_files()}
     assert len(before & after) == 2
     assert current(tmp_path)[1, "a"] == row("new")
+
+
+def test_a_batch_that_changes_many_files_holds_few_of_them_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = make(tmp_path, buffer_bytes=1 << 20)
+    note = "n" * 7000
+    for batch in range(4):
+        rows = [((batch * 100 + number, "a"), row(note)) for number in range(100)]
+        deliver(sink, batch, {0: [records(SCHEMA, rows)]})
+    files = len(list(load(tmp_path).scan().plan_files()))
+    written: list[int] = []
+
+    def noted(metadata: Any, rows: Any, io: Any) -> Any:
+        written.append(rows.nbytes)
+        return _dataframe_to_data_files(metadata, rows, io)
+
+    monkeypatch.setattr(iceberg_table, "_dataframe_to_data_files", noted)
+    deliver(sink, 4, {0: [records(SCHEMA, [((batch * 100, "a"), row("changed")) for batch in range(4)])]})
+    assert files == 4
+    # Each file has 700,000 bytes: two of them fill the buffer.
+    assert len(written) == 2
+    assert max(written) < 2 << 20
+    found = current(tmp_path)
+    assert len(found) == 400
+    assert [found[batch * 100, "a"]["note"] for batch in range(4)] == ["changed"] * 4
 
 
 def test_a_batch_that_comes_again_changes_nothing_and_an_older_one_is_refused(tmp_path: Path) -> None:
