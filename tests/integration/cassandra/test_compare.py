@@ -18,7 +18,8 @@ from penstock.errors import InvalidInput
 from penstock.model.schema import TableId
 from penstock.pipeline.compare.cassandra_rows import CassandraRows
 from penstock.pipeline.compare.comparison import Kind, compare
-from penstock.pipeline.compare.delta_rows import DeltaRows, LakeShape
+from penstock.pipeline.compare.delta_rows import DeltaRows
+from penstock.pipeline.compare.lake_rows import LakeShape
 from penstock.pipeline.compare.repair import repair
 from penstock.pipeline.sinks.lakehouse.types import lake_schema
 from penstock.settings import CassandraSettings, Settings

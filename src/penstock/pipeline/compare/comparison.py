@@ -275,12 +275,10 @@ DOUBLED = "the row is there more than once"
 def differences(one: Range) -> list[Difference]:
     """The rows of a range that differ."""
     source, target = (None if side is None else _compared(side) for side in one)
-    if source is None and target is None:
-        return []
-    if source is None or target is None:
-        kind, side = (Kind.EXTRA, target) if source is None else (Kind.MISSING, source)
-        assert side is not None
-        return [Difference(kind, key) for key in side.column(KEY).to_pylist()]
+    if target is None:
+        return [] if source is None else [Difference(Kind.MISSING, key) for key in source.column(KEY).to_pylist()]
+    if source is None:
+        source = target.slice(0, 0)
     return [] if source.equals(target) else list(_compare_rows(source, target))
 
 

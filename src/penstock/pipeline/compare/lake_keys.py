@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
-import uuid
-from collections.abc import Callable
-from decimal import Decimal
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,8 +9,9 @@ import pyarrow as pa
 
 from penstock.errors import InvalidInput
 from penstock.model.schema import Role, TableSchema
-from penstock.model.types import Kind, Type
+from penstock.model.types import Kind
 from penstock.pipeline.records import row_type
+from penstock.pipeline.sinks.lakehouse.plain_values import from_lake
 from penstock.pipeline.sinks.lakehouse.values import to_lake
 
 _COMPOSITE = {
@@ -50,7 +46,7 @@ def plain_keys(schema: TableSchema, found: pa.Table) -> tuple[pa.StructArray, An
     arrays, fields = [], []
     for column in schema.key:
         there = found.column(column.name).combine_chunks()
-        made = _plain(there, column.type, plain.field(column.name).type)
+        made = from_lake(there, column.type, plain.field(column.name).type)
         # A text that is not written as we would write it names no key of ours.
         again = zip(to_lake(made, column.type), there, strict=True)
         fits &= np.array([one.equals(other) for one, other in again], bool)
@@ -59,65 +55,3 @@ def plain_keys(schema: TableSchema, found: pa.Table) -> tuple[pa.StructArray, An
         arrays.append(made)
         fields.append(plain.field(column.name))
     return pa.StructArray.from_arrays(arrays, fields=fields), fits
-
-
-def _plain(values: pa.Array, type_: Type, wanted: pa.DataType) -> pa.Array:
-    convert = _CONVERTERS.get(type_.kind)
-    if type_.kind is Kind.FIXED_DECIMAL and pa.types.is_binary(wanted):
-        convert = partial(_fixed, type_.scale)
-    if convert is not None:
-        return pa.array([_tried(convert, value) for value in values.to_pylist()], wanted)
-    if values.type == wanted:
-        return values
-    try:
-        return values.cast(wanted)
-    except pa.ArrowInvalid:
-        return pa.concat_arrays([_cast(values.slice(place, 1), wanted) for place in range(len(values))])
-
-
-def _cast(value: pa.Array, wanted: pa.DataType) -> pa.Array:
-    try:
-        return value.cast(wanted)
-    except pa.ArrowInvalid:
-        return pa.nulls(1, wanted)
-
-
-def _tried(convert: Callable[[Any], Any], value: Any) -> Any:
-    try:
-        return None if value is None else convert(value)
-    except (ValueError, ArithmeticError):
-        return None
-
-
-def _integer_bytes(number: int) -> bytes:
-    """The shortest two's complement, as Cassandra has it."""
-    bits = (number if number >= 0 else ~number).bit_length()
-    return number.to_bytes(bits // 8 + 1, "big", signed=True)
-
-
-def _decimal(text: str) -> dict[str, Any]:
-    unscaled, scale = _parts(text)
-    return {"unscaled": _integer_bytes(unscaled), "scale": scale}
-
-
-def _fixed(scale: int, text: str) -> bytes:
-    unscaled, there = _parts(text)
-    if there > scale:
-        raise ValueError("more digits than the column has")
-    return _integer_bytes(unscaled * 10 ** (scale - there))
-
-
-def _parts(text: str) -> tuple[int, int]:
-    """All digits of a decimal as an integer, and its scale."""
-    sign, digits, exponent = Decimal(text).as_tuple()
-    number = int("".join(map(str, digits)))
-    return -number if sign else number, -int(exponent)
-
-
-_CONVERTERS: dict[Kind, Callable[[Any], Any]] = {
-    Kind.UUID: lambda text: uuid.UUID(text).bytes,
-    Kind.TIMEUUID: lambda text: uuid.UUID(text).bytes,
-    Kind.VARINT: lambda text: _integer_bytes(int(text)),
-    Kind.DECIMAL: _decimal,
-    Kind.INET: lambda text: ipaddress.ip_address(text).packed,
-}

@@ -1,14 +1,17 @@
 """The rows that the change logs of all nodes give together, folded by the plain merge and not by the pipeline's own.
 
 It is the source of a comparison where there is no database to ask, as in the sandbox, and a referee for the pipeline:
-the two folds have no code in common but the rules.
+the two folds have no code in common but the rules. Large logs are first spread over buckets of partitions on disk, and
+one bucket is folded after another, so that memory does not grow with the table.
 """
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO, Any
 
 import pyarrow as pa
 
@@ -16,36 +19,99 @@ from penstock.errors import InvalidInput
 from penstock.formats import avro
 from penstock.log.reader import LogReader
 from penstock.merge.table_state import TableState, visible
+from penstock.model.batch import ChangeBatch
 from penstock.model.change import Change, Marker, Op, Set
 from penstock.model.schema import TableId, TableSchema
 from penstock.pipeline.compare.shape import Shape
 from penstock.pipeline.compare.sides import SourceRows
-from penstock.pipeline.records import images
+from penstock.pipeline.records import images, pick
+from penstock.system.checksum import crc32
 
 _BATCH_ROWS = 10_000
+# About so much of the logs is folded at once; as Python's objects it takes some thirty times as much.
+_BUCKET_BYTES = 8 << 20
+_BUCKETS_MAX = 1024
 
 
 class LogRows(SourceRows):
     """The rows of one table, from all its logs."""
 
-    def __init__(self, directories: Sequence[str], table: TableId, shape: Shape, now_s: int) -> None:
+    def __init__(
+        self,
+        directories: Sequence[str],
+        table: TableId,
+        shape: Shape,
+        now_s: int,
+        *,
+        bucket_bytes: int = _BUCKET_BYTES,
+    ) -> None:
         self.name = f"the logs of {table}"
         self.shape = shape
         self._directories = directories
         self._now_s = now_s
+        self._bucket_bytes = bucket_bytes
         self.schema = newest_schema(directories, table)
 
     def images(self) -> Iterator[pa.StructArray]:
-        state = TableState(self.schema)
-        names = {column.name for column in self.schema.columns}
+        size = sum(file.stat().st_size for directory in self._directories for file in Path(directory).iterdir())
+        buckets = min(_BUCKETS_MAX, size // self._bucket_bytes)
+        if buckets < 2:
+            yield from self._folded(self._batches())
+            return
+        with tempfile.TemporaryFile(prefix="penstock-compare-") as file:
+            for parts in self._spread(file, buckets):
+                yield from self._folded(part.read(file) for part in parts)
+
+    def _batches(self) -> Iterator[ChangeBatch]:
         for directory in self._directories:
             with LogReader(directory) as reader:
-                for batch in reader.read():
-                    for change in avro.decode(batch):
-                        # What a dropped column held is of no more interest.
-                        kept = {name: cell for name, cell in change.cells.items() if name in names}
-                        state.apply(change if len(kept) == len(change.cells) else replace(change, cells=kept))
+                yield from reader.read()
+
+    def _folded(self, batches: Iterable[ChangeBatch]) -> Iterator[pa.StructArray]:
+        state = TableState(self.schema)
+        names = {column.name for column in self.schema.columns}
+        for batch in batches:
+            for change in avro.decode(batch):
+                # What a dropped column held is of no more interest.
+                kept = {name: cell for name, cell in change.cells.items() if name in names}
+                state.apply(change if len(kept) == len(change.cells) else replace(change, cells=kept))
         yield from as_images(self.schema, visible(state, self._now_s))
+
+    def _spread(self, file: IO[bytes], buckets: int) -> list[list[_Part]]:
+        """Write the changes into the file, those of one bucket of partitions together; where those of each are."""
+        parts: list[list[_Part]] = [[] for _ in range(buckets)]
+        for batch in self._batches():
+            numbers: list[list[int]] = [[] for _ in range(buckets)]
+            for number, change in enumerate(avro.decode(batch)):
+                # The truncation of the table concerns every bucket.
+                for chosen in numbers if change.op is Op.TRUNCATE else [numbers[_bucket(change, batch, buckets)]]:
+                    chosen.append(number)
+            for bucket, chosen in enumerate(numbers):
+                if chosen:
+                    picked = pick(batch, pa.array(chosen, pa.int64()))
+                    parts[bucket].append(_Part(picked.schema, len(chosen), file.tell(), len(picked.rows)))
+                    file.write(picked.rows)
+        return parts
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Some changes of one bucket: where in the file they are."""
+
+    schema: TableSchema
+    count: int
+    place: int
+    size: int
+
+    def read(self, file: IO[bytes]) -> ChangeBatch:
+        file.seek(self.place)
+        return ChangeBatch(self.schema, self.count, file.read(self.size))
+
+
+def _bucket(change: Change, batch: ChangeBatch, buckets: int) -> int:
+    """The same for all changes of a partition."""
+    values = [change.key[column.name] for column in batch.schema.partition]
+    return crc32(repr(values).encode()) % buckets
 
 
 def newest_schema(directories: Iterable[str], table: TableId) -> TableSchema:

@@ -142,9 +142,8 @@ class _Repair:
         return report, written
 
     def _write(self, writer: Writer, one: Range, found: list[Difference], attempt: int) -> int:
-        written = 0
+        written = self._write_doubled(writer, one, found, attempt)
         for kind in Kind:
-            # Of a row that is there twice nobody knows which to keep, and a sink can name only one of them.
             keys = pa.array(
                 [each.key for each in found if each.kind is kind and DOUBLED not in each.columns], pa.string()
             )
@@ -162,5 +161,31 @@ class _Repair:
             written += len(rows)
         return written
 
+    def _write_doubled(self, writer: Writer, one: Range, found: list[Difference], attempt: int) -> int:
+        """Of rows that are there more than once all are deleted, and one is written as the source has it."""
+        keys = pa.array([each.key for each in found if DOUBLED in each.columns], pa.string())
+        if not len(keys):
+            return 0
+        assert one.target is not None
+        theirs = _first_of_each(one.target.filter(pc.is_in(one.target.column(KEY), keys)))
+        ours = None if one.source is None else one.source.filter(pc.is_in(one.source.column(KEY), keys))
+        if not self._target.take_out(writer, theirs):
+            # What the source has of them is missing then, and is written with the next attempt.
+            return self._target.delete(writer, theirs, self._batch)
+        kept = pa.array([], pa.string()) if ours is None else ours.column(KEY)
+        written = self._target.delete(writer, theirs.filter(pc.invert(pc.is_in(theirs.column(KEY), kept))), self._batch)
+        if ours is not None and ours.num_rows:
+            rows: Any = ours.column(IMAGE).combine_chunks()
+            versions = self._target.versions(Kind.DIFFERENT, None, len(rows), attempt, self._batch)
+            writer.write(repair_records(self._source.schema, Op.INSERT, rows, rows, versions))
+            written += len(rows)
+        return written
+
     def _told(self, step: str) -> Progress:
         return lambda name, done, total: self._progress(f"{step}: {name}", done, total)
+
+
+def _first_of_each(rows: pa.Table) -> pa.Table:
+    """Rows that stand sorted by key, each key once."""
+    keys = rows.column(KEY).to_pylist()
+    return rows.take(pa.array([at for at, key in enumerate(keys) if not at or keys[at - 1] != key], pa.int64()))

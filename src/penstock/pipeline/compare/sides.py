@@ -27,6 +27,9 @@ class SourceRows(ABC):
     def images(self) -> Iterator[pa.StructArray]:
         """All rows as they are now, whole and with plain values (`row_type`)."""
 
+    def check_repair(self) -> None:  # noqa: B027
+        """Raise when rows of a target must not be made what these are."""
+
     def close(self) -> None:  # noqa: B027
         """Give back what reading took."""
 
@@ -71,6 +74,13 @@ class TargetRows(ABC):
     @abstractmethod
     def sink(self, report: Report) -> Sink:
         """The sink that writes to this table. Raises when what the report says cannot be repaired."""
+
+    def take_out(self, writer: Writer, found: pa.Table) -> bool:  # noqa: ARG002
+        """Rows that are there more than once: make the sink forget all of them.
+
+        Whether one of each can be written in the same batch; else they are to be deleted first.
+        """
+        return False
 
     @abstractmethod
     def versions(self, kind: Kind, found: pa.Table | None, count: int, attempt: int, now_us: int) -> pa.Int64Array:

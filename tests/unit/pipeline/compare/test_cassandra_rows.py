@@ -14,7 +14,7 @@ from penstock.model import types
 from penstock.model.schema import Column, Role, TableId, TableSchema
 from penstock.pipeline.compare import cassandra_rows
 from penstock.pipeline.compare.cassandra_rows import CassandraRows
-from penstock.pipeline.compare.delta_rows import LakeShape
+from penstock.pipeline.compare.lake_rows import LakeShape
 from penstock.settings import Settings
 
 SCHEMA = TableSchema(TableId("k", "t"), (Column("id", types.INT64, Role.PARTITION), Column("v", types.TEXT)))

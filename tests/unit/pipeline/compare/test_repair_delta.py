@@ -15,7 +15,8 @@ from penstock.errors import DeliveryFailed, InvalidInput
 from penstock.model import types
 from penstock.model.schema import Column, Role, TableSchema
 from penstock.pipeline.compare.comparison import DOUBLED, Difference, Kind, Report, compare
-from penstock.pipeline.compare.delta_rows import DeltaRows, LakeShape
+from penstock.pipeline.compare.delta_rows import DeltaRows
+from penstock.pipeline.compare.lake_rows import LakeShape
 from penstock.pipeline.compare.repair import Repaired, repair
 from penstock.pipeline.sinks.lakehouse.delta_sink import DeltaSink
 from penstock.settings.sinks import DeltaSettings
@@ -152,15 +153,27 @@ def test_table_made_by_another_program_is_repaired(tmp_path: Path) -> None:
     assert by_key(query(tmp_path / "any {name}")) == {(1, "a"): row("new"), (2, "b"): row("two")}
 
 
-def test_row_that_is_there_twice_is_left_and_told(tmp_path: Path) -> None:
-    table_of(tmp_path, {(1, "a"): row("one"), (2, "a"): row("wrong")})
+@pytest.mark.parametrize("vectors", [True, False])
+def test_rows_that_are_there_more_than_once_become_one_or_none(tmp_path: Path, vectors: bool) -> None:
+    sink = table_of(
+        tmp_path, {(1, "a"): row("one"), (2, "a"): row("wrong"), (3, "a"): row("gone")}, deletion_vectors=vectors
+    )
     directory = tmp_path / "shop/orders"
-    double = pa.table({"id": [1], "line": ["a"], "note": ["one"], "amount": pa.array([1], pa.int32())})
-    write_deltalake(str(directory), double, mode="append")
+    # Twice in one file of another program, and once more in another.
+    for keys in ([1, 1, 3], [1]):
+        count = len(keys)
+        amounts = pa.array([1] * count, pa.int32())
+        doubles = pa.table({"id": keys, "line": ["a"] * count, "note": ["two"] * count, "amount": amounts})
+        write_deltalake(str(directory), doubles, mode="append")
     wanted = {(1, "a"): row("one"), (2, "a"): row("right")}
-    _, done = repaired(GivenRows(SCHEMA, LakeShape(), given(wanted)), DeltaRows(directory, SCHEMA))
-    assert done.repaired == 1
-    assert done.left.differences == [Difference(Kind.EXTRA, '[1, "a"]', (DOUBLED,))]
+    report, done = repaired(GivenRows(SCHEMA, LakeShape(), given(wanted)), DeltaRows(directory, SCHEMA))
+    assert {each.key for each in report.differences if DOUBLED in each.columns} == {'[1, "a"]', '[3, "a"]'}
+    assert (done.repaired, done.left.total) == (3, 0)
+    assert by_key(query(directory)) == wanted
+    # The pipeline knows where the row is now.
+    sink.prepare([SCHEMA])
+    deliver(sink, 1, {0: [records(SCHEMA, [((1, "a"), row("later"))])]})
+    assert by_key(query(directory)) == {**wanted, (1, "a"): row("later")}
 
 
 def test_partition_with_static_cells_only_is_a_row_without_clustering_values(tmp_path: Path) -> None:

@@ -1,0 +1,83 @@
+"""Tables of current rows in a lakehouse as one side of a comparison: what Delta and Iceberg have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from penstock.errors import InvalidInput
+from penstock.model.change import Op
+from penstock.model.schema import TableSchema
+from penstock.pipeline.compare.comparison import Kind
+from penstock.pipeline.compare.lake_keys import plain_keys
+from penstock.pipeline.compare.repair_records import repair_records
+from penstock.pipeline.compare.shape import Shape
+from penstock.pipeline.compare.sides import TargetRows
+from penstock.pipeline.sinks.lakehouse.types import lake_schema
+from penstock.pipeline.sinks.lakehouse.values import to_lake
+from penstock.pipeline.sinks.sink import Writer
+
+
+class LakeShape(Shape):
+    """Rows as lakehouse tables have them."""
+
+    def key(self, schema: TableSchema) -> Sequence[str]:
+        return [column.name for column in schema.key]
+
+    def shown(self, schema: TableSchema, rows: pa.StructArray) -> pa.StructArray:  # noqa: ARG002
+        """All of them: a partition that has static cells and no row is a row without clustering values there too."""
+        return rows.drop_null()
+
+    def rows(self, schema: TableSchema, rows: pa.StructArray) -> pa.RecordBatch:
+        columns = [to_lake(rows.field(column.name), column.type) for column in schema.columns]
+        return pa.RecordBatch.from_arrays(columns, names=[column.name for column in schema.columns])
+
+
+class LakeRows(TargetRows):
+    """The rows of a lakehouse table, of the columns that the source has."""
+
+    def __init__(self, name: str, schema: TableSchema) -> None:
+        self.name = name
+        self.schema = schema
+
+    def key(self) -> Sequence[str]:
+        return [column.name for column in self.schema.key]
+
+    def wanted(self, there: Sequence[str]) -> pa.Schema:
+        """The columns to read, which must be among those that are there."""
+        wanted = lake_schema(self.schema)
+        missing = [name for name in wanted.names if name not in there]
+        if missing:
+            raise InvalidInput(f"the table has no column {missing[0]}", target=self.name)
+        return wanted
+
+    def fitted(self, found: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
+        """Rows in the types of the source."""
+        columns = []
+        for field in wanted:
+            try:
+                columns.append(found.column(field.name).cast(field.type))
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+                raise InvalidInput(
+                    "a column holds values that its type in the source cannot", target=self.name, column=field.name
+                ) from error
+        return pa.RecordBatch.from_arrays(columns, schema=wanted)
+
+    def versions(
+        self,
+        kind: Kind,  # noqa: ARG002
+        found: pa.Table | None,  # noqa: ARG002
+        count: int,
+        attempt: int,  # noqa: ARG002
+        now_us: int,
+    ) -> pa.Int64Array:
+        return pa.repeat(pa.scalar(now_us, pa.int64()), count)
+
+    def delete(self, writer: Writer, found: pa.Table, now_us: int) -> int:
+        keys, fits = plain_keys(self.schema, found)
+        keys = keys.filter(pa.array(fits))
+        if len(keys):
+            versions = pa.repeat(pa.scalar(now_us, pa.int64()), len(keys))
+            writer.write(repair_records(self.schema, Op.DELETE, keys, None, versions))
+        return len(keys)
