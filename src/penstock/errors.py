@@ -182,7 +182,8 @@ class SubscriptionLocked(LogError):
 
 class ChangesLost(LogError):
     hint = (
-        "Retention caps removed changes before this subscription read them: copy the table again, then accept the loss."
+        "Retention caps removed changes before they were read: copy the table again (penstock agent snapshot), then "
+        "accept the loss."
     )
 
 

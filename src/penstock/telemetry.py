@@ -77,6 +77,9 @@ PIPELINE_STATE_BYTES: Final = "penstock_pipeline_state_bytes"
 SINK_RECORDS: Final = "penstock_sink_records_total"
 SINK_BYTES: Final = "penstock_sink_bytes_total"
 SINK_DEAD_LETTERS: Final = "penstock_sink_dead_letters_total"
+SINK_RETRIES: Final = "penstock_sink_retries_total"
+SINK_DOWN_SECONDS: Final = "penstock_sink_down_seconds"
+SINK_LEFT_OUT: Final = "penstock_sink_left_out_columns"
 
 METRICS: Final = (
     APPENDED_CHANGES,
@@ -137,6 +140,9 @@ METRICS: Final = (
     SINK_RECORDS,
     SINK_BYTES,
     SINK_DEAD_LETTERS,
+    SINK_RETRIES,
+    SINK_DOWN_SECONDS,
+    SINK_LEFT_OUT,
 )
 
 

@@ -16,7 +16,7 @@ from penstock.cli.agent import load_settings
 from penstock.cli.agent_snapshot import parse_table
 from penstock.cli.output import JsonOption
 from penstock.cli.places import find
-from penstock.errors import InvalidInput
+from penstock.errors import InvalidInput, ToolMissing
 from penstock.settings import Settings
 from penstock.settings.pipeline import TransformSettings
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from penstock.pipeline.compare.sides import SourceRows, TargetRows
 
 _CASSANDRA = "cassandra"
+_ICEBERG = "iceberg:"
 _SHOWN = 20
 
 
@@ -38,7 +39,8 @@ def compare(
     target: Annotated[
         str,
         typer.Argument(
-            metavar="TARGET", help="The directory of a Delta table of current rows, or https://host:9200/index."
+            metavar="TARGET",
+            help="The directory of a Delta table of current rows, iceberg:namespace.table, or https://host:9200/index.",
         ),
     ],
     table: Annotated[str, typer.Option("--table", metavar="KS.TABLE", help="The table in the source.")],
@@ -56,11 +58,11 @@ def compare(
     from penstock.pipeline.compare.repair import repair as mend
 
     settings = Settings() if config is None else load_settings(config)
-    if repair and settings.transform != TransformSettings():
-        raise InvalidInput("rows that section transform changes on their way cannot be repaired: the source has others")
     ours, theirs = _sides(source, target, parse_table(table), settings)
     done: Repaired | None = None
     try:
+        if repair:
+            ours.check_repair()
         with _progress(shown=not json) as step:
             report = run(ours, theirs, progress=step)
             if repair and not report.same:
@@ -102,13 +104,44 @@ def _sides(source: str, target: str, table: TableId, settings: Settings) -> tupl
             ours.close()
             raise
         return ours, index
-    from penstock.pipeline.compare.delta_rows import DeltaRows, LakeShape
+    from penstock.pipeline.compare.lake_rows import LakeShape
 
     ours = _source(source, table, settings, LakeShape())
+    if target.startswith(_ICEBERG):
+        try:
+            from penstock.pipeline.compare.iceberg_rows import IcebergRows
+
+            return ours, IcebergRows(target, ours.schema, settings.iceberg)
+        except ImportError as error:
+            ours.close()
+            raise ToolMissing(
+                f"{error.name} is not installed; install it with: pip install 'penstock[iceberg]'"
+            ) from error
+        except BaseException:
+            ours.close()
+            raise
+    from penstock.pipeline.compare.delta_rows import DeltaRows
+
     return ours, DeltaRows(Path(target), ours.schema, settings.delta)
 
 
 def _source(name: str, table: TableId, settings: Settings, shape: Shape) -> SourceRows:
+    """The source, as the transforms of the settings leave its rows."""
+    found = _untransformed(name, table, settings, shape)
+    if settings.transform == TransformSettings():
+        return found
+    from penstock.filters.functions import Functions
+    from penstock.pipeline.compare.transformed_rows import TransformedRows
+    from penstock.pipeline.transforms.transforms import Transforms
+
+    try:
+        return TransformedRows(found, Transforms(settings.transform, Functions.load(settings.functions)))
+    except BaseException:
+        found.close()
+        raise
+
+
+def _untransformed(name: str, table: TableId, settings: Settings, shape: Shape) -> SourceRows:
     if name == _CASSANDRA:
         from penstock.pipeline.compare.cassandra_rows import CassandraRows
 

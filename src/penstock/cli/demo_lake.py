@@ -18,7 +18,8 @@ import pyarrow as pa
 from penstock.errors import DeliveryFailed, PenstockError
 from penstock.model.schema import TableSchema
 from penstock.pipeline.compare.comparison import Report, compare
-from penstock.pipeline.compare.delta_rows import DeltaRows, LakeShape
+from penstock.pipeline.compare.delta_rows import DeltaRows
+from penstock.pipeline.compare.lake_rows import LakeShape
 from penstock.pipeline.compare.log_rows import as_images
 from penstock.pipeline.compare.sides import SourceRows
 from penstock.pipeline.pipeline import Pipeline

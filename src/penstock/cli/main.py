@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import typer
 
 from penstock.cli import agent, cassandra, dead_letters, log, output
+from penstock.cli.bootstrap import bootstrap
 from penstock.cli.compare import compare
 from penstock.cli.demo import demo
 from penstock.cli.listen import listen
@@ -36,6 +37,7 @@ app.add_typer(agent.app, name="agent")
 app.add_typer(cassandra.app, name="cassandra")
 app.add_typer(dead_letters.app, name="dead-letters")
 app.command("pipeline")(pipeline)
+app.command("bootstrap")(bootstrap)
 app.command("run")(run)
 app.command("compare")(compare)
 app.command("demo")(demo)

@@ -39,7 +39,7 @@ def pipeline(
     from penstock.pipeline.pipeline import Pipeline
 
     set_up_logging(os.environ.get("PENSTOCK_LOG_LEVEL", "warning"))
-    settings = load_settings(config)
+    settings = as_submitted(load_settings(config))
     made = Pipeline(settings)
     with ExitStack() as opened:
         if settings.pipeline.http_port is not None:
@@ -86,6 +86,16 @@ def load_settings(config: str) -> Settings:
     return read.settings.model_copy(
         update={"pipeline": built.pipeline, "kafka": built.kafka, "transform": built.transform}
     )
+
+
+def as_submitted(settings: Settings) -> Settings:
+    """The settings with the master that spark-submit was given, when it started this process."""
+    from penstock.pipeline.session import submitted
+
+    master = submitted().get("spark.master")
+    if master is None:
+        return settings
+    return settings.model_copy(update={"pipeline": settings.pipeline.model_copy(update={"master": master})})
 
 
 def run(made: Pipeline, *, once: bool, json: bool) -> None:
@@ -146,7 +156,14 @@ def facts(status: PipelineStatus) -> dict[str, object]:
             for name, table in sorted(status.tables.items())
         },
         "sinks": {
-            name: {"records": sink.records, "bytes": sink.bytes, "dead": sink.dead}
+            name: {
+                "records": sink.records,
+                "bytes": sink.bytes,
+                "dead": sink.dead,
+                "retries": sink.retries,
+                "down_s": round(sink.down_s, 1),
+                "columns_left_out": sink.left_out,
+            }
             for name, sink in sorted(status.sinks.items())
         },
     }

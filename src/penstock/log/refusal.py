@@ -24,3 +24,14 @@ def refused(error: OSError, doing: str, path: str) -> LogError:
         return DiskFull(f"no room while {doing}", file=path)
     reason = _HELD_BACK.get(error.errno or 0) or errno.errorcode.get(error.errno or 0, "I/O error")
     return StorageError(f"{reason} while {doing}", file=path)
+
+
+def full_disk(error: BaseException | None) -> DiskFull | None:
+    """The error to raise instead when a full disk is at the bottom of this one; None when it is not."""
+    while error is not None:
+        if isinstance(error, DiskFull):
+            return error
+        if isinstance(error, OSError) and error.errno in _FULL:
+            return DiskFull("no room on a disk", file=error.filename)
+        error = error.__cause__
+    return None

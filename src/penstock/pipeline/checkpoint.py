@@ -6,6 +6,9 @@
       plans/           the time of each batch, so that doing it again gives the same records
       state/           what the fold remembers, committed batch by batch
       wake             the second at which the next row expires, if any does
+      replayed/        logs of changes that are to be folded once more
+      sinks/           what a sink must know after a restart, as the schemas that it goes by
+      outages/         targets that tasks wait or have waited for
       dead-letters/    records that no target took, unless the settings name another place
 
 A directory that belongs to another pipeline is refused: its positions and its state mean something else.
@@ -22,6 +25,8 @@ from penstock.log import sealed
 from penstock.system.files import OsFiles
 
 _VERSION = 1
+_CLUSTER_BUCKETS = 16
+REPLAYED = "replayed"
 # Plans of batches that Spark has committed are of no more use; a few are kept for whoever looks.
 _PLANS_KEPT = 20
 
@@ -51,13 +56,14 @@ class Checkpoint:
             if file.exists():
                 found = _read(file)
                 _check(found, name, buckets, directory)
+                (directory / REPLAYED).mkdir(exist_ok=True)
                 return cls(directory, found)
             if any(directory.iterdir()):
                 raise InvalidSetting(
                     "the checkpoint directory holds something else; name an empty one", directory=directory
                 )
             made = Identity(name, buckets or usual_buckets)
-            for part in ("spark", "plans", "state"):
+            for part in ("spark", "plans", "state", REPLAYED):
                 (directory / part).mkdir()
             sealed.write(OsFiles(), str(directory), file.name, asdict(made))
         except OSError as error:
@@ -75,6 +81,28 @@ class Checkpoint:
     @property
     def wake(self) -> Path:
         return self.directory / "wake"
+
+    @property
+    def replayed(self) -> Path:
+        return self.directory / REPLAYED
+
+    @property
+    def outages(self) -> Path:
+        return self.directory / "outages"
+
+    def check_whole(self, committed: int) -> None:
+        """Raise when a part of the directory was deleted or restored alone. `committed`: the state's last batch.
+
+        The state is committed after Spark has noted a batch's positions and before it has noted that the batch is done.
+        Going on otherwise would take batches for done that are not, or forget what the targets have been given.
+        """
+        noted, done = _newest_batch(self.spark / "offsets"), _newest_batch(self.spark / "commits")
+        if not done <= committed <= noted:
+            raise CorruptCheckpoint(
+                f"the checkpoint's parts are not of one moment: Spark noted batch {noted} and did batch {done}, the "
+                f"state is of batch {committed}; restore the whole directory, or begin with an empty one",
+                directory=self.directory,
+            )
 
     def wake_at(self, second: int | None) -> None:
         """Let the source begin a batch at this second although nothing new came, because something expires then."""
@@ -103,6 +131,12 @@ class Checkpoint:
         return now_us
 
 
+def _newest_batch(directory: Path) -> int:
+    """The newest batch that Spark has a file for; -1 when there is none."""
+    names = os.listdir(directory) if directory.exists() else []
+    return max((int(name) for name in names if name.isdecimal()), default=-1)
+
+
 def _read(file: Path) -> Identity:
     try:
         data = sealed.read(OsFiles(), str(file))
@@ -127,6 +161,6 @@ def _check(found: Identity, name: str, buckets: int | None, directory: Path) -> 
         )
 
 
-def free_cores() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0))
+def usual_buckets(master: str) -> int:
+    """How many buckets a new pipeline has where Spark runs: one per core of this machine, or some for a cluster."""
+    return len(os.sched_getaffinity(0)) if master.startswith("local") else _CLUSTER_BUCKETS

@@ -5,7 +5,7 @@ Values are read from the pipeline's status at the moment of the question; nothin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -13,10 +13,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from penstock import telemetry
-from penstock.pipeline.status import PipelineStatus
+from penstock.pipeline.status import PipelineStatus, SinkStatus
 from penstock.serve.http import Endpoints
 
-_Numbers = Mapping[tuple[str], float] | Mapping[tuple[()], float]
+_Numbers = Mapping[tuple[str], float] | Mapping[tuple[()], float] | Mapping[tuple[str, str], float]
 
 
 class PipelineEndpoints(Endpoints):
@@ -84,6 +84,20 @@ class StatusCollector(Collector):
         yield _counter(telemetry.SINK_BYTES, "Bytes that the sink took.", sent, ("sink",))
         dead = {(name,): sink.dead for name, sink in sinks}
         yield _counter(telemetry.SINK_DEAD_LETTERS, "Records that the sink will never take.", dead, ("sink",))
+        yield from _troubles(sinks)
+
+
+def _troubles(sinks: Collection[tuple[str, SinkStatus]]) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
+    """Targets that are away, and columns that they do not get."""
+    retries = {(name,): sink.retries for name, sink in sinks}
+    text = "Times that a task tried again because the target was away or busy."
+    yield _counter(telemetry.SINK_RETRIES, text, retries, ("sink",))
+    down = {(name,): sink.down_s for name, sink in sinks}
+    text = "For how long tasks have been waiting for the target; 0 when none does."
+    yield _gauge(telemetry.SINK_DOWN_SECONDS, text, down, ("sink",))
+    left_out = {(name, table): count for name, sink in sinks for table, count in sink.left_out.items()}
+    text = "Columns that the target does not get, because the sink's schema policy is to ignore them."
+    yield _gauge(telemetry.SINK_LEFT_OUT, text, left_out, ("sink", "table"))
 
 
 def _counter(name: str, text: str, numbers: _Numbers, labels: tuple[str, ...] = ()) -> CounterMetricFamily:

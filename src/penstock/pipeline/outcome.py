@@ -10,12 +10,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from penstock import errors
 from penstock.errors import DeliveryFailed, PenstockError
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
 
 SCHEMA = pa.schema(
     [
@@ -27,8 +31,18 @@ SCHEMA = pa.schema(
         pa.field("data", pa.binary(), nullable=False),
     ]
 )
-# The same for Spark.
-SPARK_SCHEMA = "bucket int, kind string, name string, count long, size long, data binary"
+
+
+@cache
+def spark_schema() -> StructType:
+    """The same for Spark."""
+    from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructType
+
+    types = (IntegerType(), StringType(), StringType(), LongType(), LongType(), BinaryType())
+    made = StructType()
+    for name, type_ in zip(SCHEMA.names, types, strict=True):
+        made.add(name, type_)
+    return made
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +60,11 @@ class Outcome:
 def to_arrow(outcomes: Iterable[Outcome]) -> pa.RecordBatch:
     """Outcomes as rows."""
     return pa.RecordBatch.from_pylist([asdict(outcome) for outcome in outcomes], SCHEMA)
+
+
+def from_spark(rows: Iterable[Any]) -> pa.Table:
+    """Rows as Spark gives them, in Arrow's form."""
+    return pa.Table.from_pylist([{**row.asDict(), "data": bytes(row["data"])} for row in rows], SCHEMA)
 
 
 def from_arrow(table: pa.Table) -> Iterator[Outcome]:

@@ -9,27 +9,31 @@ the sinks are given the same records again.
 from __future__ import annotations
 
 import functools
+import re
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import structlog
 
-from penstock.errors import DeliveryFailed, Retry, StorageError, ToolMissing
+from penstock.errors import DeliveryFailed, Retry, ServerFailed, StorageError, ToolMissing
 from penstock.filters.functions import Functions
+from penstock.log.refusal import full_disk
 from penstock.pipeline import dead_letters, outcome, runs
-from penstock.pipeline.checkpoint import Checkpoint, free_cores
+from penstock.pipeline.checkpoint import Checkpoint, usual_buckets
 from penstock.pipeline.fold.state import StateStore
 from penstock.pipeline.outcome import Outcome
 from penstock.pipeline.session import spark_session
 from penstock.pipeline.sinks.choice import make_sinks
 from penstock.pipeline.source import source
-from penstock.pipeline.spark_errors import penstock_error
+from penstock.pipeline.spark_errors import java_gone, penstock_error
 from penstock.pipeline.status import PipelineStatus, StatusBoard
 from penstock.pipeline.task import TaskPlan, run
 from penstock.pipeline.transforms.transforms import Transforms, check_against
+from penstock.pipeline.worker_process import task_begins
 from penstock.settings import Settings
 from penstock.system.clock import Clock, SystemClock
 
@@ -39,9 +43,10 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-_CLUSTER_BUCKETS = 16
 _LOOK_S = 0.2
 _RETRY_S_MAX = 60.0
+# How Python prints an error at the end of a traceback.
+_RAISED = re.compile(r"^[A-Za-z_][\w.]*(?:Error|Exception|Warning|Interrupt): .+$", re.MULTILINE)
 # A new schema version is prepared for and the batch begun again; more rounds than this would mean a loop.
 _ROUNDS_MAX = 100
 
@@ -66,11 +71,15 @@ class Pipeline:
         self._transforms = Transforms(settings.transform, functions)
         # Workers may not have the file, and need not.
         self._task_transform = self._transforms.settings_for_tasks()
-        cores = free_cores() if settings.pipeline.master.startswith("local") else _CLUSTER_BUCKETS
         where = settings.pipeline
-        self._checkpoint = Checkpoint.open(where.checkpoint_directory, where.name, where.buckets, cores)
+        usual = usual_buckets(where.master)
+        self._checkpoint = Checkpoint.open(where.checkpoint_directory, where.name, where.buckets, usual)
+        for sink in self._sinks:
+            sink.keep_in(self._checkpoint.directory / "sinks" / sink.name, where.name)
+        self._board.watch(self._checkpoint.outages)
         self._buckets = self._checkpoint.identity.buckets
         self._state = StateStore(str(self._checkpoint.state), self._buckets)
+        self._checkpoint.check_whole(self._state.committed)
         self._dead = dead_letters.DeadLetterStore(
             where.dead_letter_directory or self._checkpoint.directory / "dead-letters"
         )
@@ -101,21 +110,27 @@ class Pipeline:
                 except _Stopped:
                     return
                 # Spark raises whatever its own parts do; what can be tried again is decided below.
-                except Exception as error:  # noqa: BLE001
+                except Exception as error:
                     failures = 0 if self._board.read().batches > before else failures
                     failures += 1
+                    if java_gone(spark):
+                        raise ServerFailed(
+                            "Spark's Java machine has ended; start the pipeline again", pipeline=settings.name
+                        ) from error
                     self._consider(error, failures)
         finally:
             self._board.ended()
             if self._spark is None:
-                spark.stop()
+                # One whose Java machine has died can only say that.
+                with suppress(Exception):
+                    spark.stop()
 
     def _consider(self, error: Exception, failures: int) -> None:
         """Wait before the next try, or raise when no retry can help."""
         settings = self._settings.pipeline
         if isinstance(error, ImportError):
             raise ToolMissing(f"a library is missing: {_first_line(error)}") from error
-        known = penstock_error(error)
+        known = full_disk(error) or penstock_error(error)
         hopeless = known is not None and known.retry is not Retry.TIMED
         if hopeless or (settings.retries is not None and failures > settings.retries):
             if known is not None:
@@ -132,7 +147,10 @@ class Pipeline:
         self._error = None
         check_against(self._transforms, source.schemas(self._settings))
         reader = spark.readStream.format("penstock")
-        options = {**source.pipeline_options(self._settings, self._buckets), "wake": str(self._checkpoint.wake)}
+        # What is replayed from the dead letters comes as if from one more node.
+        logs = (*settings.logs, str(self._checkpoint.replayed))
+        read = self._settings.model_copy(update={"pipeline": settings.model_copy(update={"logs": logs})})
+        options = {**source.pipeline_options(read, self._buckets), "wake": str(self._checkpoint.wake)}
         for name, value in options.items():
             reader = reader.option(name, value)
         writer = reader.load().writeStream.foreachBatch(self._deliver).queryName(settings.name)
@@ -201,6 +219,7 @@ class Pipeline:
                 functions=dict(self._settings.functions),
                 sinks=self._sinks,
                 prepared=frozenset(self._prepared),
+                outages=str(self._checkpoint.outages),
             )
             outcomes = list(outcome.from_arrow(_tasks(frame, plan, self._buckets)))
             outcome.raise_failures(outcomes)
@@ -216,6 +235,7 @@ class Pipeline:
         targets = [self._transforms.target(schema) for schema in schemas]
         for sink in self._sinks:
             sink.prepare(targets)
+            self._board.leaves_out(sink.name, sink.left_out())
         self._prepared |= {schema.fingerprint for schema in schemas}
 
     def _keep_dead_letters(self, batch: int, outcomes: list[Outcome]) -> None:
@@ -227,19 +247,23 @@ class Pipeline:
 
 def _tasks(frame: DataFrame, plan: TaskPlan, buckets: int) -> pa.Table:
     """One task per bucket; the rows they yield."""
-    from pyspark.sql import functions
-
     # A batch without any row, as one that only lets rows expire, has its tasks all the same.
-    together = frame.repartitionById(buckets, functions.col("bucket"))
-    return together.mapInArrow(functools.partial(_in_task, plan), outcome.SPARK_SCHEMA).toArrow()
+    together = frame.repartitionById(buckets, "bucket")
+    done = together.mapInArrow(functools.partial(_in_task, plan), outcome.spark_schema())
+    # Rows as Spark pickles them need fewer questions to the Java machine than Arrow does, each of which takes time.
+    return outcome.from_spark(done.collect())
 
 
 def _in_task(plan: TaskPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     from pyspark import TaskContext
 
+    task_begins()
     context: Any = TaskContext.get()
     yield from run(plan, context.partitionId(), batches)
 
 
 def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:300]
+    """One line that says what it was. Of an error in a Python process it is the last one of its traceback."""
+    text = str(error)
+    raised = _RAISED.findall(text) if "Traceback (most recent call last)" in text else []
+    return (raised[-1:] or text.splitlines() or [type(error).__name__])[0][:300]

@@ -15,6 +15,7 @@ from functools import lru_cache
 import pyarrow as pa
 
 from penstock.errors import CorruptData, PenstockError
+from penstock.formats.arrays import binaries, integers, texts
 from penstock.model.batch import ChangeBatch
 from penstock.model.schema import TableSchema
 
@@ -68,13 +69,13 @@ def schema_of(text: str) -> TableSchema:
 def to_arrow(runs: Sequence[Run]) -> pa.RecordBatch:
     """Runs as rows of `RUN_SCHEMA`."""
     columns = [
-        pa.array([run.bucket for run in runs], pa.int32()),
-        pa.array([run.schema.table.keyspace for run in runs], pa.string()),
-        pa.array([run.schema.table.table for run in runs], pa.string()),
-        pa.array([schema_text(run.schema) for run in runs], pa.string()),
-        pa.array([run.node for run in runs], pa.string()),
-        pa.array([run.count for run in runs], pa.int32()),
-        pa.array([run.rows for run in runs], pa.binary()),
+        integers([run.bucket for run in runs], pa.int32()),
+        texts([run.schema.table.keyspace for run in runs]),
+        texts([run.schema.table.table for run in runs]),
+        texts([schema_text(run.schema) for run in runs]),
+        texts([run.node for run in runs]),
+        integers([run.count for run in runs], pa.int32()),
+        binaries([run.rows for run in runs], pa.binary()),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=RUN_SCHEMA)
 

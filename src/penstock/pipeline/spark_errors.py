@@ -7,9 +7,13 @@ its message and the place in it.
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 from penstock import errors
 from penstock.errors import PenstockError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _LINE = re.compile(r"^(?:penstock\.\S+\.)(\w+): (.+)$", re.MULTILINE)
 
@@ -23,3 +27,18 @@ def penstock_error(error: BaseException) -> PenstockError | None:
         if isinstance(kind, type) and issubclass(kind, PenstockError):
             return kind(message)
     return None
+
+
+def java_gone(spark: SparkSession) -> bool:
+    """Whether a session's Java machine is not there any more, so that nothing can be asked of it again."""
+    from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
+
+    try:
+        # Unlike its version, this is asked for each time.
+        spark.conf.get("spark.sql.session.timeZone", None)
+    except (ConnectionRefusedError, Py4JNetworkError):
+        return True
+    # Whatever else it says, it is there.
+    except Exception:  # noqa: BLE001
+        return False
+    return False

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
+from penstock.pipeline import outages
+from penstock.pipeline.outages import Outage
 from penstock.pipeline.outcome import Outcome
 
 # Rates are averages over about so many seconds.
@@ -27,11 +30,16 @@ class TableStatus:
 
 @dataclass(slots=True)
 class SinkStatus:
-    """One sink: records and bytes that it took, and records that it will never take."""
+    """One sink: records and bytes that it took, and records that it will never take; whether its target is away."""
 
     records: int = 0
     bytes: int = 0
     dead: int = 0
+    # How often tasks tried again, and for how long they have been waiting now.
+    retries: int = 0
+    down_s: float = 0.0
+    # By table: how many of its columns the target does not get.
+    left_out: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -43,7 +51,7 @@ class PipelineStatus:
     batches: int = 0
     batch_ms: float = 0.0
     failures: int = 0
-    # Why the last batch failed, while it has not succeeded yet.
+    # Why the last batch failed, while it has not succeeded yet, or which target tasks wait for.
     waiting: str | None = None
     state_rows: int = 0
     state_bytes: int = 0
@@ -66,13 +74,39 @@ class StatusBoard:
         self._status = PipelineStatus()
         self._mutex = threading.Lock()
         self._seen = time.monotonic()
+        self._outages: Path | None = None
+        # What waited before this moment does so no longer: a task that was killed cannot say so.
+        self._none_waits_s = time.time()
+
+    def watch(self, directory: Path) -> None:
+        """Look here for tasks that wait for a target."""
+        self._outages = directory
 
     def read(self) -> PipelineStatus:
         """The figures as they are now."""
+        found = [] if self._outages is None else outages.read(self._outages)
         with self._mutex:
             tables = {name: replace(table) for name, table in self._status.tables.items()}
             sinks = {name: replace(sink) for name, sink in self._status.sinks.items()}
-            return replace(self._status, tables=tables, sinks=sinks)
+            status = replace(self._status, tables=tables, sinks=sinks)
+            for outage in found:
+                self._add_outage(status, outage)
+            return status
+
+    def _add_outage(self, status: PipelineStatus, outage: Outage) -> None:
+        sink = status.sinks.setdefault(outage.sink, SinkStatus())
+        sink.retries += outage.retries
+        if outage.since_s is None or outage.since_s < self._none_waits_s or not status.running:
+            return
+        sink.down_s = max(sink.down_s, time.time() - outage.since_s)
+        status.waiting = f"{outage.sink} for {sink.down_s:,.0f} s: {outage.reason}"
+
+    def leaves_out(self, sink: str, columns: Mapping[str, Sequence[str]]) -> None:
+        """Columns that a target does not get, by table."""
+        if columns:
+            with self._mutex:
+                found = self._status.sinks.setdefault(sink, SinkStatus())
+                found.left_out = {table: len(names) for table, names in columns.items()}
 
     def began(self) -> None:
         with self._mutex:
@@ -91,6 +125,7 @@ class StatusBoard:
         """A batch is done."""
         with self._mutex:
             status = self._status
+            self._none_waits_s = time.time()
             now = time.monotonic()
             since, self._seen = max(1e-6, now - self._seen), now
             status.batch, status.batches, status.waiting = batch, status.batches + 1, None

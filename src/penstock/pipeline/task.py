@@ -13,13 +13,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from penstock.errors import PenstockError
 from penstock.filters.functions import Functions
-from penstock.formats.arrow import to_arrow
+from penstock.log.refusal import full_disk
 from penstock.model.schema import TableSchema
 from penstock.pipeline import dead_letters, outcome, runs
+from penstock.pipeline.fold import poison
 from penstock.pipeline.fold.bucket import BucketState
 from penstock.pipeline.fold.folder import Folder
 from penstock.pipeline.outcome import Outcome
@@ -44,6 +44,8 @@ class TaskPlan:
     sinks: tuple[Sink, ...]
     # The schema versions that the sinks have been prepared for, by fingerprint.
     prepared: frozenset[str]
+    # Where tasks say that they wait for a target.
+    outages: str | None = None
 
     def folds(self, transforms: Transforms) -> list[tuple[RecordType, list[Sink]]]:
         """What is folded, and for whom: changes for sinks of changes, whole rows, as much as asked for, for the rest.
@@ -63,8 +65,11 @@ def run(plan: TaskPlan, bucket: int, batches: Iterator[pa.RecordBatch]) -> Itera
     """Do one bucket of a batch; yields its outcomes."""
     try:
         yield outcome.to_arrow(_run(plan, bucket, batches))
-    except PenstockError as error:
-        yield outcome.to_arrow([outcome.failure(bucket, error)])
+    except (PenstockError, OSError) as error:
+        known = full_disk(error) or error
+        if not isinstance(known, PenstockError):
+            raise
+        yield outcome.to_arrow([outcome.failure(bucket, known)])
 
 
 def _run(plan: TaskPlan, bucket: int, batches: Iterator[pa.RecordBatch]) -> list[Outcome]:
@@ -74,9 +79,34 @@ def _run(plan: TaskPlan, bucket: int, batches: Iterator[pa.RecordBatch]) -> list
     if new:
         return [Outcome(bucket, "schema", str(schema.table), data=schema_text(schema).encode()) for schema in new]
     try:
-        return _Bucket(plan, bucket).deliver(given)
+        return _deliver(plan, bucket, given)
     except _Unprepared as error:
         return [Outcome(bucket, "schema", str(error.schema.table), data=schema_text(error.schema).encode())]
+
+
+def _deliver(plan: TaskPlan, bucket: int, given: list[Run]) -> list[Outcome]:
+    """Deliver all changes; when some can never be folded, all others, and those as dead letters."""
+    try:
+        return _Bucket(plan, bucket, given).deliver(given)
+    except poison.REFUSALS:
+        changes = all(sink.record is RecordType.CHANGE for sink in plan.sinks)
+        good, bad = poison.sift(given, RecordType.CHANGE if changes else RecordType.AFTER)
+        if not bad:
+            raise
+    outcomes = _Bucket(plan, bucket, given).deliver(good)
+    data = dead_letters.encode([dead_letters.poison_letter(one) for one in bad])
+    return [*outcomes, Outcome(bucket, "dead", dead_letters.FOLD, len(bad), len(data), data)]
+
+
+# The last that this process has made, with what it was made of: what it prepares for a table is used again.
+_made: tuple[TransformSettings, dict[str, str], Transforms] | None = None
+
+
+def _transforms(plan: TaskPlan) -> Transforms:
+    global _made
+    if _made is None or _made[:2] != (plan.transform, plan.functions):
+        _made = (plan.transform, plan.functions, Transforms(plan.transform, Functions.load(plan.functions)))
+    return _made[2]
 
 
 class _Unprepared(Exception):
@@ -90,25 +120,25 @@ class _Unprepared(Exception):
 class _Bucket:
     """The moving parts of one task, and its figures by table."""
 
-    def __init__(self, plan: TaskPlan, bucket: int) -> None:
+    def __init__(self, plan: TaskPlan, bucket: int, given: list[Run]) -> None:
         self._plan = plan
         self._bucket = bucket
         self._copies: dict[str, int] = defaultdict(int)
+        for run in given:
+            self._copies[str(run.schema.table)] += run.count
         self._records: dict[str, int] = defaultdict(int)
         self._newest: dict[str, int] = {}
 
-    def deliver(self, given: list[Run]) -> list[Outcome]:
+    def deliver(self, wanted: list[Run]) -> list[Outcome]:
         plan = self._plan
-        transforms = Transforms(plan.transform, Functions.load(plan.functions))
+        transforms = _transforms(plan)
         state = BucketState.open(plan.state_directory, self._bucket, plan.batch)
-        task = Task(plan.pipeline, plan.batch, self._bucket, plan.now_us)
-        for run in given:
-            self._copies[str(run.schema.table)] += run.count
+        task = Task(plan.pipeline, plan.batch, self._bucket, plan.now_us, plan.outages)
         with ExitStack() as opened:
             writers = [(sink, opened.enter_context(sink.writer(task))) for sink in plan.sinks]
             for number, (record, sinks) in enumerate(plan.folds(transforms)):
                 folder = Folder(plan.merge, record, every=any(sink.every for sink in sinks))
-                folded = folder.fold(given, state, now_s=plan.now_us // 1_000_000)
+                folded = folder.fold(wanted, state, now_s=plan.now_us // 1_000_000)
                 mine = [(sink, writer) for sink, writer in writers if sink in sinks]
                 for records in transforms.apply(self._checked(folded, counted=not number)):
                     self._write(mine, records)
@@ -126,7 +156,7 @@ class _Bucket:
                 continue
             table = str(records.schema.table)
             self._records[table] += len(records)
-            newest = pc.max(to_arrow(records.changes, ()).column("time")).as_py()
+            newest = records.newest_time()
             if newest is not None:
                 self._newest[table] = max(newest, self._newest.get(table, newest))
             yield records

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pydantic import Field, SecretStr, model_validator
 
+from penstock.settings.loss import OnLoss
 from penstock.settings.section import FunctionPath, Names, Section
 
 
@@ -24,13 +25,6 @@ class SchemaPolicy(StrEnum):
     EVOLVE = "evolve"
     IGNORE = "ignore"
     FAIL = "fail"
-
-
-class OnLoss(StrEnum):
-    """What to do when files that were not read yet are gone from a log."""
-
-    FAIL = "fail"
-    SKIP = "skip"
 
 
 class PipelineSettings(Section):
@@ -68,7 +62,8 @@ class PipelineSettings(Section):
     """Into so many parts keys are divided, each done by one task; fixed when the pipeline first starts. None: one per
     core of local Spark then, or 16 on a cluster."""
     on_loss: OnLoss = OnLoss.FAIL
-    """When retention has removed changes that were not read yet: `fail` with the gap, or `skip` it and say so."""
+    """When retention has removed changes that were not read yet: `fail` with the gap, `skip` it and say so, or ask the
+    agents for a `snapshot` of the table and go on behind the gap."""
     master: str = "local[*]"
     """Where Spark runs, when the pipeline starts it: `local[*]`, `spark://…`, `k8s://…`."""
     spark: dict[str, str] = Field(default_factory=dict)
@@ -85,9 +80,9 @@ class PipelineSettings(Section):
 
     @model_validator(mode="after")
     def _own_sinks_are_new(self) -> PipelineSettings:
-        taken = {"kafka", "search", "delta", "iceberg", "files", "console"} & set(self.own_sinks)
+        taken = {"kafka", "search", "delta", "iceberg", "files", "console", "fold"} & set(self.own_sinks)
         if taken:
-            raise ValueError(f"own_sinks: {', '.join(sorted(taken))} is the name of a built-in sink")
+            raise ValueError(f"own_sinks: {', '.join(sorted(taken))} is the name of a built-in sink or of the fold")
         return self
 
 
@@ -110,6 +105,9 @@ class MergeSettings(Section):
     window_s: int = Field(default=3 * 3600, ge=1)
     """How long a change is remembered, so that a late copy of it is not passed on again. Cassandra's hints may bring
     copies as late as `max_hint_window`, which is three hours."""
+    forget_deleted_s: int = Field(default=10 * 24 * 3600, ge=1)
+    """How long a row that is gone is remembered, so that a late copy of an older write does not bring it back. Not less
+    than the tables' `gc_grace_seconds`, whose default in Cassandra is ten days."""
     state_bytes_max: int | None = Field(default=None, ge=1 << 20)
     """The pipeline stops before its state takes more disk than this. None: no limit."""
 
@@ -140,5 +138,8 @@ class TransformSettings(Section):
     """New names of tables, by pattern `keyspace.table`, as `other` or `keyspace.other`; `{keyspace}` and `{table}`
     stand for the old names."""
     functions: dict[str, FunctionPath] = Field(default_factory=dict)
-    """Python callables by pattern `keyspace.table`. Each is given an Arrow record batch of whole rows (or of changes)
-    and returns one of the same columns."""
+    """Python callables by pattern `keyspace.table`. Each is given an Arrow record batch of whole rows and returns one
+    of the same columns and rows."""
+    dataframe_functions: dict[str, FunctionPath] = Field(default_factory=dict)
+    """The same over pandas DataFrames: each is given one of whole rows, with Arrow's types, and returns one of the same
+    columns and rows."""

@@ -9,13 +9,15 @@ from uuid import UUID
 
 import pytest
 
-from penstock.capture.cassandra.snapshot import requests
 from penstock.capture.cassandra.snapshot.ring import FULL, cut
 from penstock.capture.cassandra.snapshot.state import StateDirectory, TableState
+from penstock.cli.agent_process import snapshot_asker
 from penstock.cli.agent_snapshot import parse_table
 from penstock.cli.main import main
 from penstock.errors import InvalidInput
+from penstock.log import snapshot_requests as requests
 from penstock.model.schema import TableId
+from penstock.settings import AgentSettings, CassandraSettings, Settings, Share, SnapshotSettings
 from penstock.system.files import OsFiles
 
 TABLE = TableId("shop", "orders")
@@ -36,6 +38,21 @@ def test_a_request_is_written_for_the_agent(config: str, capsys: pytest.CaptureF
     assert main(["agent", "snapshot", config, "shop.orders"]) == 0
     assert "asked for a snapshot of shop.orders" in capsys.readouterr().out
     assert requests.waiting(OsFiles(), state_directory(config)) == [TABLE]
+
+
+def test_readers_elsewhere_ask_the_agent_for_what_the_command_asks_for(tmp_path: Path) -> None:
+    directory = tmp_path / "logs"
+    copying = Settings(agent=AgentSettings(directory=directory), cassandra=CassandraSettings(contact_points=("n1",)))
+    ask = snapshot_asker(copying)
+    assert ask is not None
+    ask(TABLE)
+    # A pipeline on the same machine looks for the agent there without its settings.
+    beside = requests.usual_directory(OsFiles(), str(directory))
+    assert beside is not None
+    assert requests.waiting(OsFiles(), beside) == [TABLE]
+    assert requests.usual_directory(OsFiles(), str(tmp_path)) is None
+    assert snapshot_asker(copying.model_copy(update={"snapshot": SnapshotSettings(share=Share.NONE)})) is None
+    assert snapshot_asker(Settings(agent=AgentSettings(directory=directory))) is None
 
 
 def test_a_request_tells_programs_in_json(config: str, capsys: pytest.CaptureFixture[str]) -> None:

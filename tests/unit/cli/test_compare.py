@@ -13,9 +13,10 @@ from penstock.formats import avro
 from penstock.log.table_log import TableLog
 from penstock.model.change import Change, Marker, Op, Set
 from penstock.pipeline.sinks.lakehouse.delta_sink import DeltaSink
+from penstock.pipeline.sinks.lakehouse.iceberg_sink import IcebergSink
 from penstock.pipeline.sinks.search.search_sink import SearchSink
 from penstock.pipeline.sinks.sink import Task
-from penstock.settings.sinks import DeltaSettings, SearchSettings
+from penstock.settings.sinks import DeltaSettings, IcebergSettings, SearchSettings
 from tests.lake_records import SCHEMA, by_key, deliver, query, records
 from tests.row_records import put, records_of
 from tests.scripted_search import scripted_search
@@ -118,15 +119,34 @@ def test_index_is_repaired_with_the_login_of_the_settings(home: Path, capsys: py
         }
 
 
-def test_rows_that_the_pipeline_changes_on_their_way_are_not_repaired(
+def test_rows_that_the_pipeline_changes_on_their_way_are_compared_as_it_leaves_them(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = home / "settings.toml"
-    config.write_text('[transform]\nexclude_columns = ["shop.orders.note"]\n')
-    words = ["compare", str(home / "logs"), str(home / "lake/shop/orders"), "--table", "shop.orders"]
-    assert main([*words, "--config", str(config), "--repair"]) == 1
-    assert "section transform" in capsys.readouterr().err
-    assert by_key(query(home / "lake/shop/orders")) == WRONG
+    transform = (
+        '[transform]\nexclude_columns = ["shop.orders.note"]\n[transform.filters]\n"shop.orders" = "amount < 2"\n'
+    )
+    config.write_text(transform)
+    words = [home / "logs", home / "lake/shop/orders", "--config", config]
+    code, text = run(capsys, *words, "--repair")
+    assert (code, text.splitlines()[-1]) == (0, "1 rows repaired")
+    assert by_key(query(home / "lake/shop/orders")) == {key: WRONG[key] for key in ((0, "a"), (1, "a"))}
+    config.write_text('[transform]\nskipped_operations = ["delete"]\n')
+    assert main(["compare", *map(str, words), "--table", "shop.orders", "--repair"]) == 1
+    assert "transform.skipped_operations" in capsys.readouterr().err
+
+
+def test_iceberg_table_is_repaired_in_the_catalog_of_the_settings(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = home / "settings.toml"
+    config.write_text(f'[iceberg]\nwarehouse = "{home / "ice"}"\n')
+    sink = IcebergSink(IcebergSettings(warehouse=home / "ice"))
+    sink.prepare([SCHEMA])
+    deliver(sink, 0, {0: [records(SCHEMA, WRONG.items())]})
+    code, text = run(capsys, home / "logs", "iceberg:shop.orders", "--config", config, "--repair")
+    assert (code, text.splitlines()[-1]) == (0, "5 rows repaired")
+    assert by_key(sink.catalog().load_table("shop.orders").scan().to_arrow().to_pylist()) == RIGHT
 
 
 @pytest.mark.parametrize(
@@ -135,6 +155,7 @@ def test_rows_that_the_pipeline_changes_on_their_way_are_not_repaired(
         (["LOGS", "nowhere"], "there is no Delta table here"),
         (["cassandra", "lake/shop/orders"], "cassandra.contact_points"),
         (["LOGS", "http://127.0.0.1:1"], "an index is named as"),
+        (["LOGS", "iceberg:orders"], "an Iceberg table is named iceberg:namespace.table"),
     ],
 )
 def test_sides_that_are_not_there_are_told(

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
+from typing import Any
 
 import pyarrow as pa
 import pytest
+from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
+from pyspark.sql import Row
 
 from penstock.errors import CorruptLog, DeliveryFailed, PenstockError, SchemaRefused
 from penstock.pipeline import outcome
 from penstock.pipeline.outcome import Outcome
-from penstock.pipeline.spark_errors import penstock_error
+from penstock.pipeline.spark_errors import java_gone, penstock_error
 from penstock.pipeline.status import StatusBoard
 
 
@@ -19,6 +23,15 @@ def test_outcomes_are_the_same_after_their_way() -> None:
     table = pa.Table.from_batches([outcome.to_arrow(given)])
     assert list(outcome.from_arrow(table)) == given
     assert list(outcome.from_arrow(pa.Table.from_batches([outcome.to_arrow([])]))) == []
+
+
+def test_outcomes_are_the_same_as_rows_of_spark() -> None:
+    given = [Outcome(0, "sink", "kafka", 3, 99, b"\x00payload"), Outcome(1, "state", "f.arrow", 1, 2, b"")]
+    # Spark gives bytes that can be changed.
+    rows = [Row(**{**asdict(one), "data": bytearray(one.data)}) for one in given]
+    assert list(outcome.from_arrow(outcome.from_spark(rows))) == given
+    assert list(outcome.from_arrow(outcome.from_spark([]))) == []
+    assert outcome.spark_schema().names == outcome.SCHEMA.names
 
 
 def test_error_of_a_task_is_raised_on_the_driver_as_what_it_was() -> None:
@@ -51,6 +64,27 @@ def test_other_errors_are_not_made_into_ours() -> None:
     assert penstock_error(RuntimeError("java.lang.OutOfMemoryError")) is None
     own = DeliveryFailed("x")
     assert penstock_error(own) is own
+
+
+class Session:
+    """What is left of Spark's session for these tests; it is its own configuration."""
+
+    def __init__(self, error: Exception | None) -> None:
+        self._error = error
+        self.conf = self
+
+    def get(self, *_: str | None) -> str:
+        if self._error is not None:
+            raise self._error
+        return "UTC"
+
+
+@pytest.mark.parametrize(
+    ("error", "gone"), [(None, False), (ConnectionRefusedError(), True), (Py4JNetworkError(), True), (OSError(), False)]
+)
+def test_session_whose_java_has_died_is_known(error: Exception | None, gone: bool) -> None:
+    session: Any = Session(error)
+    assert java_gone(session) is gone
 
 
 def test_status_adds_up_what_batches_did() -> None:

@@ -43,6 +43,8 @@ class Projection:
             changes=from_arrow(self.target, batch),
             after=self._rows(records.after),
             before=self._rows(records.before),
+            # A mask can give several rows the same key.
+            single=records.single and not self.masks,
         )
 
     def _top(self, old: pa.RecordBatch, field: pa.Field) -> pa.Array:

@@ -15,14 +15,12 @@ import pyarrow.compute as pc
 
 from penstock.filters.filter import Filter
 from penstock.filters.functions import Functions
-from penstock.formats.arrow import arrow_schema, from_arrow, to_arrow
-from penstock.model.batch import ChangeBatch
+from penstock.formats.arrow import from_arrow, to_arrow
 from penstock.model.change import Op
 from penstock.model.predicate import Predicate, column_names
 from penstock.model.schema import TableSchema
 from penstock.pipeline.records import Records
-
-_SET = 1
+from penstock.pipeline.row_changes import row_changes
 
 
 class RowFilter:
@@ -56,23 +54,8 @@ class RowFilter:
         there = pc.is_valid(rows)
         if not len(rows):
             return there
-        return pc.and_(there, self._rows.truths(self._as_inserts(rows)))
-
-    def _as_inserts(self, rows: pa.StructArray) -> ChangeBatch:
-        wanted = arrow_schema(self._asked)
-        arrays = []
-        for field in wanted:
-            if field.name == "op":
-                arrays.append(pa.array([Op.INSERT.value] * len(rows)).dictionary_encode().cast(field.type))
-            elif field.name == "key":
-                arrays.append(_struct(field.type, [rows.field(part.name) for part in field.type]))
-            elif field.name == "cells":
-                arrays.append(_struct(field.type, [_cell(part.type, rows.field(part.name)) for part in field.type]))
-            elif field.nullable:
-                arrays.append(pa.nulls(len(rows), field.type))
-            else:
-                arrays.append(pa.repeat(pa.scalar(0, field.type), len(rows)))
-        return from_arrow(self._asked, pa.RecordBatch.from_arrays(arrays, schema=wanted))
+        # A column of many cells is asked by its whole value, as SELECT gives it.
+        return pc.and_(there, self._rows.truths(row_changes(self._asked, Op.INSERT, rows, nulls=True)))
 
 
 def select(records: Records, keep: pa.BooleanArray) -> Records | None:
@@ -102,7 +85,7 @@ def as_deletes(records: Records, gone: pa.BooleanArray) -> Records:
             arrays.append(found)
     names = old.schema.names
     changes = from_arrow(records.schema, pa.RecordBatch.from_arrays(arrays, names=names))
-    return replace(records, changes=changes, after=_null_where(records.after, gone))
+    return replace(records, changes=changes, after=_null_where(records.after, gone), ops=None)
 
 
 def _absent_where(cell: pa.StructArray, gone: pa.BooleanArray) -> pa.StructArray:
@@ -114,20 +97,3 @@ def _absent_where(cell: pa.StructArray, gone: pa.BooleanArray) -> pa.StructArray
 def _null_where(found: pa.StructArray, gone: pa.BooleanArray) -> pa.StructArray:
     children = [found.field(part.name) for part in found.type]
     return pa.StructArray.from_arrays(children, fields=list(found.type), mask=pc.or_(gone, found.is_null()))
-
-
-def _struct(type_: pa.StructType, children: list[pa.Array]) -> pa.StructArray:
-    return pa.StructArray.from_arrays(children, fields=list(type_))
-
-
-def _cell(type_: pa.StructType, values: pa.Array) -> pa.StructArray:
-    """A cell that is set to the value; a column of many cells is asked by its whole value, as SELECT gives it."""
-    children = []
-    for field in type_:
-        if field.name == "state":
-            children.append(pa.repeat(pa.scalar(_SET, pa.int8()), len(values)))
-        elif field.name == "value":
-            children.append(values.cast(field.type))
-        else:
-            children.append(pa.nulls(len(values), field.type))
-    return _struct(type_, children)

@@ -1,13 +1,13 @@
 """Transforms: the settings of section `transform`, made ready for each table and applied to its records.
 
-In this order: operations that are skipped, the filter, an own function, masks, columns, names. Everything that can be
+In this order: operations that are skipped, the filter, own functions, masks, columns, names. Everything that can be
 wrong in the settings is found before the stream starts; what depends on a table's schema, when the table is first seen.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -16,7 +16,7 @@ from pydantic import SecretStr
 
 from penstock.control.statements import parse_predicate
 from penstock.errors import InvalidSetting, InvalidStatement, PenstockError
-from penstock.filters.functions import Functions
+from penstock.filters.functions import Functions, canonical_name
 from penstock.formats.arrow import to_arrow
 from penstock.model.change import Op
 from penstock.model.predicate import Predicate
@@ -48,12 +48,12 @@ class TableTransform:
 
     skipped: pa.Array | None
     row_filter: RowFilter | None
-    function: OwnFunction | None
+    functions: tuple[OwnFunction, ...]
     projection: Projection | None
 
     @property
     def idle(self) -> bool:
-        return self.skipped is None and self.row_filter is None and self.function is None and self.projection is None
+        return self.skipped is None and self.row_filter is None and not self.functions and self.projection is None
 
     def apply(self, records: Records) -> Records | None:
         """The records that are left; None when there are none."""
@@ -63,8 +63,9 @@ class TableTransform:
             out = select(records, pc.invert(pc.is_in(operations, value_set=self.skipped)))
         if out is not None and self.row_filter is not None:
             out = self.row_filter.apply(out)
-        if out is not None and self.function is not None:
-            out = self.function.apply(out)
+        for function in self.functions if out is not None else ():
+            assert out is not None
+            out = function.apply(out)
         if out is not None and self.projection is not None:
             out = self.projection.apply(out)
         return out
@@ -79,7 +80,10 @@ class Transforms:
         self._salt = _salt(settings)
         self._skipped = _skipped(settings.skipped_operations)
         self._predicates = {pattern: _predicate(pattern, text) for pattern, text in settings.filters.items()}
-        self._own = Functions.load(dict(settings.functions))
+        self._own = {
+            "functions": Functions.load(dict(settings.functions)),
+            "dataframe_functions": Functions.load(dict(settings.dataframe_functions)),
+        }
         self._check_patterns()
         self._ready: dict[str, TableTransform] = {}
 
@@ -114,17 +118,22 @@ class Transforms:
     def _make(self, schema: TableSchema) -> TableTransform:
         table = schema.table
         predicate = first_for_table(self._predicates, table, "transform.filters")
-        function = first_for_table(self._settings.functions, table, "transform.functions")
-        own = None
-        if function is not None:
-            pattern = next(p for p in self._settings.functions if fits(p, tuple(table), "transform.functions"))
-            own = OwnFunction(pattern, self._own[pattern.lower()])
         return TableTransform(
             self._skipped,
             None if predicate is None else RowFilter(predicate, schema, self._functions),
-            own,
+            tuple(self._own_functions(table)),
             self._projection(schema),
         )
+
+    def _own_functions(self, table: TableId) -> Iterator[OwnFunction]:
+        """Those of a table: the one over record batches, then the one over DataFrames."""
+        for name, loaded in self._own.items():
+            setting = f"transform.{name}"
+            patterns = getattr(self._settings, name)
+            pattern = next((one for one in patterns if fits(one, tuple(table), setting)), None)
+            if pattern is not None:
+                function = loaded[canonical_name(pattern)]
+                yield OwnFunction(f"{setting}.{pattern}", function, frames=name == "dataframe_functions")
 
     def _projection(self, schema: TableSchema) -> Projection | None:
         chosen: dict[str, Mask] = {}
@@ -175,7 +184,7 @@ class Transforms:
         for setting in ("include_columns", "exclude_columns", "masks", "renames"):
             for pattern in getattr(settings, setting):
                 parts(pattern, 3, f"transform.{setting}")
-        for setting in ("filters", "routes", "functions"):
+        for setting in ("filters", "routes", "functions", "dataframe_functions"):
             for pattern in getattr(settings, setting):
                 parts(pattern, 2, f"transform.{setting}")
         for pattern, text in settings.masks.items():

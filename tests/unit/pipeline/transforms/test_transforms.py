@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -212,6 +213,10 @@ def one_row_less(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.slice(1)
 
 
+def one_row_less_of_frame(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame.iloc[1:]
+
+
 def test_own_function_sees_rows_that_are_there() -> None:
     given = records([insert(1), insert(2), insert(3)], after=[row(1, total=3), None, row(3, total=4)])
     made = Transforms(TransformSettings(functions={"shop.orders": f"{__name__}:double_totals"}), Functions())
@@ -220,12 +225,93 @@ def test_own_function_sees_rows_that_are_there() -> None:
     assert [None if one is None else one["total"] for one in found.after.to_pylist()] == [6, None, 8]
 
 
+def in_capitals(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame.assign(name=frame["name"].str.upper(), total=frame["total"] + 1)
+
+
+def with_plain_columns(frame: pd.DataFrame) -> pd.DataFrame:
+    """What pandas makes of numbers with nulls among them when nobody keeps it from it."""
+    return frame.astype({"total": "float64", "name": object})[sorted(frame.columns)]
+
+
+def upside_down(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame.iloc[::-1]
+
+
+def without_names(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame.drop(columns="name")
+
+
+def failing(frame: pd.DataFrame) -> pd.DataFrame:
+    raise KeyError(frame["name"][0])
+
+
+def over_frames(name: str, given: Records) -> Records:
+    settings = TransformSettings(dataframe_functions={"shop.*": f"{__name__}:{name}"})
+    return next(iter(Transforms(settings, Functions()).apply([given])))
+
+
+def test_function_over_dataframes_keeps_numbers_exact_beside_nulls() -> None:
+    great = (1 << 53) + 1
+    rows = [row(1, name="anne", total=great), None, row(2, name=None, total=None), row(3, tags=["x", "y"])]
+    found = over_frames("in_capitals", records([insert(1), insert(9), insert(2), insert(3)], after=rows))
+    assert found.after is not None
+    made = found.after.to_pylist()
+    assert [None if one is None else one["total"] for one in made] == [great + 1, None, None, None]
+    assert made[0]["name"] == "ANNE"
+    assert made[1] is None
+    assert made[3]["tags"] == ["x", "y"]
+
+
+def test_frames_of_other_types_and_orders_of_columns_become_the_table_again() -> None:
+    rows = [row(1, total=3), row(2, name="b", total=None)]
+    found = over_frames("with_plain_columns", records([insert(1), insert(2)], after=rows))
+    assert found.after is not None
+    assert found.after.to_pylist() == rows
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        ("upside_down", "in the order in which they came, with their keys"),
+        ("without_names", "the columns that it was given"),
+        ("one_row_less_of_frame", "a DataFrame of as many rows"),
+        ("failing", r"dataframe_functions.shop.\* failed with KeyError"),
+    ],
+)
+def test_function_over_dataframes_that_breaks_the_rows_is_refused_without_their_values(
+    function: str, message: str
+) -> None:
+    given = records([insert(1), insert(2)], after=[row(1, name="secret"), row(2)])
+    with pytest.raises(InvalidValue, match=message) as refused:
+        over_frames(function, given)
+    assert "secret" not in str(refused.value)
+    assert "shop.orders" in str(refused.value)
+
+
+def test_both_kinds_of_functions_are_applied_to_a_table() -> None:
+    settings = TransformSettings(
+        functions={"shop.orders": f"{__name__}:double_totals"},
+        dataframe_functions={"shop.orders": f"{__name__}:in_capitals"},
+    )
+    found = next(iter(Transforms(settings, Functions()).apply([records([insert(1)], after=[row(1, total=3)])])))
+    assert found.after is not None
+    assert found.after.to_pylist()[0]["total"] == 7
+
+
+def keys_swapped(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch.take([1, 0])
+
+
 def test_own_function_must_keep_the_rows() -> None:
     made = Transforms(TransformSettings(functions={"shop.orders": f"{__name__}:one_row_less"}), Functions())
     with pytest.raises(InvalidValue, match="as many rows"):
         list(made.apply([records([insert(1)], after=[row(1)])]))
     with pytest.raises(InvalidSetting, match="whole rows"):
         list(made.apply([records([insert(1)])]))
+    made = Transforms(TransformSettings(functions={"shop.orders": f"{__name__}:keys_swapped"}), Functions())
+    with pytest.raises(InvalidValue, match="with their keys"):
+        list(made.apply([records([insert(1), insert(2)], after=[row(1), row(2)])]))
 
 
 @pytest.mark.parametrize(

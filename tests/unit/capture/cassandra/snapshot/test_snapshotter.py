@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from penstock.capture.cassandra.node.connection import Connection
-from penstock.capture.cassandra.snapshot import requests
 from penstock.capture.cassandra.snapshot.pages import Trouble, consistency_level, trouble
 from penstock.capture.cassandra.snapshot.snapshotter import Snapshotter, snapshot_directory
 from penstock.errors import InvalidInput, InvalidSetting, StorageError, Unreachable
+from penstock.log import snapshot_requests as requests
 from penstock.model.batch import ChangeBatch
 from penstock.model.schema import TableId
 from penstock.settings import SnapshotSettings, load

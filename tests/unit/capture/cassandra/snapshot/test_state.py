@@ -7,11 +7,11 @@ from uuid import UUID
 
 import pytest
 
-from penstock.capture.cassandra.snapshot import requests
 from penstock.capture.cassandra.snapshot.ring import FULL, TokenRange, cut
 from penstock.capture.cassandra.snapshot.state import StateDirectory, TableState
 from penstock.errors import CorruptCheckpoint, StorageError, UnsupportedFormat
 from penstock.log import sealed
+from penstock.log import snapshot_requests as requests
 from penstock.model.schema import TableId
 from penstock.system.files import OsFiles
 
