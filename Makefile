@@ -17,6 +17,8 @@ SCHEDULES ?= 1000000
 # How often `make kill-campaign` kills the agent and the node.
 AGENT_KILLS ?= 60
 NODE_KILLS ?= 12
+# How often `make pipeline-kills` kills a process that the pipeline needs.
+PIPELINE_KILLS ?= 100
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # The editable package has its kernels beside their source; nothing may be written into a read-only cache elsewhere.
@@ -82,6 +84,11 @@ crash-campaign: install ## Crash the log a million times; SCHEDULES=n sets how o
 kill-campaign: install ## Kill the agent and real Cassandra nodes under load; AGENT_KILLS=n NODE_KILLS=n set how often
 	PENSTOCK_AGENT_KILLS=$(AGENT_KILLS) PENSTOCK_NODE_KILLS=$(NODE_KILLS) $(BIN)/python -m pytest --timeout 0 -s \
 		tests/integration/cassandra/test_kills.py
+
+.PHONY: pipeline-kills
+pipeline-kills: install ## Kill driver, Spark workers, Kafka broker and search node under load; PIPELINE_KILLS=n sets how often
+	@scripts/check-java
+	PENSTOCK_PIPELINE_KILLS=$(PIPELINE_KILLS) $(BIN)/python -m pytest --timeout 0 -s tests/integration/pipeline/test_kills.py
 
 .PHONY: docs
 docs: install ## Make the generated pages and build the documentation into site/

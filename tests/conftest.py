@@ -8,8 +8,13 @@ from typing import Any
 
 import pytest
 import structlog
+from hypothesis import settings
 
 from tests.groups import group_of
+
+# How long an example takes says how busy the machine is, and nothing about the code.
+settings.register_profile("untimed", settings(deadline=None))
+settings.load_profile("untimed")
 
 # Recorded with `record_property` by the tests that count; the values add up.
 COUNTED = ("crash schedules", "refusal schedules", "kills")

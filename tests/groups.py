@@ -11,7 +11,8 @@ from __future__ import annotations
 import re
 
 _ON_CASSANDRA = re.compile(r"tests/integration/cassandra/(\w+)\.py::\w+(?:\[(.*)\])?", re.DOTALL)
-_WITH_A_SERVER = re.compile(r"tests/integration/pipeline/(test_kafka|test_search|test_delta_spark)\.py::.*", re.DOTALL)
+_WITH_A_SERVER = re.compile(r"tests/integration/pipeline/(test_kafka|test_losses|test_search)\.py::.*", re.DOTALL)
+_ON_DELTA_SPARK = re.compile(r"tests/integration/pipeline/test_(?:delta_spark|spark_connect)\.py::.*", re.DOTALL)
 _ON_SPARK = re.compile(r"tests/integration/pipeline/test_(?:pipeline|source|dead_letters)\w*\.py::.*", re.DOTALL)
 _WITH_A_PEER = re.compile(r"tests/integration/(test_commit_log_(?:writer_)?referee)\.py::.*", re.DOTALL)
 
@@ -22,6 +23,8 @@ def group_of(name: str) -> str:
         return f"peers of {match.group(1)}"
     if _ON_SPARK.fullmatch(name):
         return "spark"
+    if _ON_DELTA_SPARK.fullmatch(name):
+        return "spark with delta"
     if match := _WITH_A_SERVER.fullmatch(name):
         return f"server of {match.group(1)}"
     match = _ON_CASSANDRA.fullmatch(name)

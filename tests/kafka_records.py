@@ -66,7 +66,7 @@ def deleted_user(number: int) -> Change:
     return Change(Op.DELETE, {"id": number}, time=WRITTEN_US, deletion=Deletion(WRITTEN_US, 1), origin=ORIGIN)
 
 
-def json_events(records: Records, choice: EventChoice = CHOICE, **kind: bool) -> list[tuple[Any, Any]]:
+def json_events(records: Records, choice: EventChoice = CHOICE, **kind: Any) -> list[tuple[Any, Any]]:
     """Keys and values of the events, read as JSON."""
     wire = Wire(Serialisation.JSON)
     out = []

@@ -23,6 +23,7 @@ ELASTICSEARCH = {"version": {"number": "8.19.0", "build_flavor": "default"}, "ta
 # What a script may do besides answering: drop the connection before or after the request was carried out, or carry it
 # out and not answer before `release` is set.
 DROP_BEFORE, DROP_AFTER, STALL = -1, -2, -3
+_BODIES = ("application/json", "application/x-ndjson")
 Item = tuple[str, str, dict[str, Any], bytes]
 
 
@@ -128,6 +129,11 @@ def items(body: bytes) -> Iterator[Item]:
             yield action, meta["_id"], meta, next(lines) if action == "index" else b""
 
 
+def _known_media(accepted: str | None, given: str | None) -> bool:
+    """Whether every version takes a request: media types of a version's own clients are errors to an older one."""
+    return accepted in (None, "*/*", "application/json") and given in (None, *_BODIES)
+
+
 @contextmanager
 def scripted_search(certificate: Certificate | None = None) -> Iterator[ScriptedSearch]:
     """The cluster, listening; with a certificate, for TLS."""
@@ -140,7 +146,9 @@ def scripted_search(certificate: Certificate | None = None) -> Iterator[Scripted
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             if self.headers.get("Content-Encoding") == "gzip":
                 body = gzip.decompress(body)
-            if cluster.authorization not in (None, self.headers.get("Authorization")):
+            if not _known_media(self.headers.get("Accept"), self.headers.get("Content-Type")):
+                status, content = 400, {"error": {"type": "media_type_header_exception"}}
+            elif cluster.authorization not in (None, self.headers.get("Authorization")):
                 status, content = 401, {"error": {"type": "security_exception"}}
             else:
                 status, content = cluster.answer(self.command, urlsplit(self.path).path, body)
@@ -151,6 +159,9 @@ def scripted_search(certificate: Certificate | None = None) -> Iterator[Scripted
                 return
             text = json.dumps(content, separators=(",", ":")).encode()
             self.send_response(status)
+            if cluster.product is ELASTICSEARCH:
+                self.send_header("X-elastic-product", "Elasticsearch")
+            self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(text)))
             self.end_headers()
             self.wfile.write(text)

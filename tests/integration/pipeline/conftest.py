@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.integration.pipeline.delta_spark import DeltaSpark, Sql, delta_spark
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -26,3 +28,16 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     register(session)
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def with_delta(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DeltaSpark]:
+    """Another Spark, with Delta, in a process of its own, because a JVM that runs already takes no more jars."""
+    with delta_spark(tmp_path_factory.mktemp("delta-spark")) as started:
+        yield started
+
+
+@pytest.fixture
+def sql(with_delta: DeltaSpark) -> Sql:
+    """Asks the Spark with Delta."""
+    return with_delta.sql

@@ -1,5 +1,5 @@
 """A Spark with Delta in a process of its own: takes SQL, one statement per line, and prints the rows as JSON lines
-that begin with `answer`.
+that begin with `answer`. It also serves Spark Connect; its first answer has the port.
 
 It is not the tests' shared session because a JVM that runs already takes no more jars.
 """
@@ -28,11 +28,19 @@ def main(jars: str, directory: str) -> None:
         "spark.driver.memory": "1g",
         "spark.sql.warehouse.dir": f"{directory}/warehouse",
         "spark.local.dir": directory,
+        "spark.connect.grpc.binding.port": "0",
+        # Tables that take MERGE from Spark itself, which Delta's do not; from Spark's own tests of Auto CDC.
+        "spark.sql.catalog.memory": (
+            "org.apache.spark.sql.connector.catalog.SharedTablesInMemoryRowLevelOperationTableCatalog"
+        ),
     }
     for name, value in settings.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
-    _answer([])
+    # What Spark's plugin for Connect does when a session starts with it.
+    service = getattr(spark._jvm, "org.apache.spark.sql.connect.service.SparkConnectService$").__getattr__("MODULE$")
+    service.start(spark.sparkContext._jsc.sc())
+    _answer([{"port": service.localPort()}])
     for line in sys.stdin:
         try:
             found: object = [row.asDict(recursive=True) for row in spark.sql(json.loads(line)).collect()]

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,65 +18,10 @@ from penstock.model.types import Kind
 from penstock.pipeline.records import Records, row_type
 from penstock.pipeline.sinks.lakehouse.delta_sink import DeltaSink
 from penstock.pipeline.sinks.lakehouse.history import scd2_query
-from penstock.sandbox import maven
 from penstock.settings.sinks import DeltaSettings
 from tests.every_type import EVERY_TYPE
+from tests.integration.pipeline.delta_spark import Sql
 from tests.lake_records import SCHEMA, TABLE, by_key, deliver, query, records
-
-ROOT = Path(__file__).parent.parent.parent.parent
-POM = """<project>
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>penstock</groupId><artifactId>delta</artifactId><version>1</version>
-  <dependencies>{}</dependencies>
-</project>
-"""
-# Spark has everything else that they need.
-_DEPENDENCY = """
-    <dependency>
-      <groupId>io.delta</groupId><artifactId>{}</artifactId><version>4.4.0</version>
-      <exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>
-    </dependency>"""
-Sql = Callable[[str], list[dict[str, Any]]]
-
-
-@pytest.fixture(scope="module")
-def sql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sql]:
-    pom = POM.format("".join(_DEPENDENCY.format(name) for name in ("delta-spark_4.2_2.13", "delta-storage")))
-    jars = maven.fetch(pom, ROOT / ".cache" / "delta", "Delta")
-    directory = tmp_path_factory.mktemp("spark")
-    script = Path(__file__).with_name("spark_sql.py")
-    with (directory / "spark.log").open("w") as log:
-        process = subprocess.Popen(
-            [sys.executable, str(script), str(jars), str(directory)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-        )
-    assert process.stdin is not None
-    assert process.stdout is not None
-
-    def answer() -> list[dict[str, Any]]:
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        while line and not line.startswith("answer "):
-            line = process.stdout.readline()
-        assert line, (directory / "spark.log").read_text()[-4000:]
-        found = json.loads(line.removeprefix("answer "))
-        assert isinstance(found, list), found
-        return found
-
-    def ask(statement: str) -> list[dict[str, Any]]:
-        assert process.stdin is not None
-        process.stdin.write(json.dumps(statement) + "\n")
-        process.stdin.flush()
-        return answer()
-
-    answer()
-    yield ask
-    process.stdin.close()
-    process.wait()
-    process.stdout.close()
 
 
 def row(note: str, amount: int | None = 1) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from penstock.errors import SchemaRefused
 from penstock.model import types as t
 from penstock.model.change import Change, Op, Set
 from penstock.model.schema import Column, Role, TableId, TableSchema
+from penstock.pipeline import outages
 from penstock.pipeline.records import Records
 from penstock.pipeline.sinks.kafka.connection import KEPT
 from penstock.pipeline.sinks.kafka.kafka_sink import KafkaSink
@@ -278,6 +279,29 @@ def test_a_sink_that_is_set_to_stop_knows_the_schema_of_an_earlier_run(
         assert json.load(answer) == [1]
 
 
+@pytest.mark.parametrize("value_format", ["avro", "protobuf"])
+def test_a_sink_that_ignores_changes_keeps_the_schema_that_the_registry_has(
+    broker: KafkaBroker, registry: ApicurioRegistry, value_format: str
+) -> None:
+    settings = settings_of(broker, value_format=value_format, registry_url=registry.url, schema_policy="ignore")
+    sink = KafkaSink(settings)
+    age, city = Column("age", t.INT32), Column("city", t.TEXT)
+    for schema in (_altered(1, age), _altered(2, age, city), _altered(3, Column("age", t.TEXT)), _altered(4, city)):
+        cells = {
+            name: Set(7 if column.type == t.INT32 else "x") for name, column in schema.by_name.items() if name != "id"
+        }
+        deliver(sink, [records_of(schema, [Change(Op.INSERT, {"id": schema.version}, cells, time=1)])])
+    found = consumed(broker, topic_of(settings))
+    assert len({record.value[:5] for record in found}) == 1
+    with urllib.request.urlopen(f"{registry.url}/subjects/{topic_of(settings)}-value/versions", timeout=60) as answer:
+        assert json.load(answer) == [1]
+    if value_format == "avro":
+        afters = [read_avro(*registered(registry, record.value))["after"] for record in found]
+        assert [after["age"] and after["age"]["value"] for after in afters] == [7, 7, None, None]
+        assert not any("city" in after for after in afters)
+    assert sink.left_out() == {"lab.users": ["city"]}
+
+
 def test_protobuf_records_are_read_by_protocol_buffers_own_parser(
     broker: KafkaBroker, registry: ApicurioRegistry
 ) -> None:
@@ -391,13 +415,16 @@ def _until(lines: Iterable[str], step: str, times: int) -> Iterator[str]:
             times -= 1
 
 
-def test_nothing_is_lost_or_doubled_when_the_broker_dies_in_the_middle(broker: KafkaBroker) -> None:
+def test_nothing_is_lost_or_doubled_when_the_broker_dies_in_the_middle(
+    broker: KafkaBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     count, parts = 2000, 10
     common: dict[str, Any] = {"queue_bytes_max": 1 << 20, "partitions": 1, "transaction_timeout_s": 6}
     chosen = {
         delivery: settings_of(broker, delivery=delivery, **common) for delivery in ("at-least-once", "exactly-once")
     }
     begun = {delivery: threading.Event() for delivery in chosen}
+    seen = {delivery: threading.Event() for delivery in chosen}
     given_up = threading.Event()
     outcomes: dict[str, Delivered] = {}
 
@@ -414,13 +441,23 @@ def test_nothing_is_lost_or_doubled_when_the_broker_dies_in_the_middle(broker: K
                 begun[delivery].set()
             outcomes[delivery] = writer.finish()
 
+    usual = outages.Waiting.again
+
+    def looked_at(waiting: outages.Waiting, reason: str) -> None:
+        usual(waiting, reason)
+        for delivery, event in seen.items():
+            if any(outage.since_s is not None for outage in outages.read(tmp_path / delivery)):
+                event.set()
+
+    monkeypatch.setattr(outages.Waiting, "again", looked_at)
     structlog.configure(processors=[noted])
     threads = []
     for delivery, settings in chosen.items():
         sink = KafkaSink(settings)
         sink.check()
         sink.prepare([USERS])
-        threads.append(threading.Thread(target=write, args=(delivery, travelled(sink, a_task(1)))))
+        task = replace(a_task(1), outages=str(tmp_path / delivery))
+        threads.append(threading.Thread(target=write, args=(delivery, travelled(sink, task))))
     for thread in threads:
         thread.start()
     for event in begun.values():
@@ -428,6 +465,9 @@ def test_nothing_is_lost_or_doubled_when_the_broker_dies_in_the_middle(broker: K
     broker.kill()
     # The outage is longer than a transaction lives: what it held is sent again in another one.
     assert given_up.wait(PATIENCE_S)
+    # Anybody can see that both wait for the broker.
+    for event in seen.values():
+        assert event.wait(PATIENCE_S)
     broker.start()
     for thread in threads:
         thread.join(PATIENCE_S)
@@ -436,6 +476,9 @@ def test_nothing_is_lost_or_doubled_when_the_broker_dies_in_the_middle(broker: K
         assert outcomes[delivery].records == count * parts
         found = [record.id for record in consumed(broker, topic_of(settings))]
         assert found == list(range(count * parts))
+        # Nobody waits any longer, and how often it was tried again is still known.
+        [after] = outages.read(tmp_path / delivery)
+        assert (after.since_s, after.retries > 0) == (None, True)
 
 
 def test_a_table_of_another_name_has_the_topic_that_a_function_gives(broker: KafkaBroker) -> None:

@@ -21,7 +21,8 @@ from penstock.model import types as t
 from penstock.model.change import Change, Deleted, Expiry, Marker, Op, Set
 from penstock.model.schema import Column, Role, TableId, TableSchema
 from penstock.pipeline.compare.comparison import compare
-from penstock.pipeline.compare.delta_rows import DeltaRows, LakeShape
+from penstock.pipeline.compare.delta_rows import DeltaRows
+from penstock.pipeline.compare.lake_rows import LakeShape
 from penstock.pipeline.compare.log_rows import LogRows
 from penstock.pipeline.fold.state import StateStore
 from penstock.pipeline.pipeline import Pipeline

@@ -1,0 +1,153 @@
+"""A pipeline's query without Spark: what Spark does for it, in this process, with crashes wherever a test wants them.
+
+Spark notes how far a batch goes before it begins it, and that it is done after it; a batch that is not noted as done
+comes again after a crash, with the same end. Only then does it tell the source what is delivered. What is noted lives
+in the `Query`, like Spark's checkpoint on disk; `start` is a new process, which knows nothing else.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from penstock.formats import avro
+from penstock.pipeline import pipeline as pipelines
+from penstock.pipeline import task
+from penstock.pipeline.pipeline import Pipeline
+from penstock.pipeline.records import Records
+from penstock.pipeline.sinks.sink import DeadLetter, Delivered, Sink, Task, Writer
+from penstock.pipeline.source.admission import Limits
+from penstock.pipeline.source.options import SourceOptions, parse
+from penstock.pipeline.source.places import access, open_reader
+from penstock.pipeline.source.planner import Planner
+from penstock.pipeline.source.reach import from_offset, to_offset
+from penstock.pipeline.source.source import pipeline_options
+from penstock.pipeline.source.stretches import read_runs
+from penstock.settings import Settings
+
+
+class Crash(BaseException):
+    """The end of the process, at a moment that a test has chosen."""
+
+
+class Query:
+    """One query, from process to process."""
+
+    def __init__(self, settings: Settings, monkeypatch: pytest.MonkeyPatch, **options: str) -> None:
+        self._settings = settings
+        self._options = options
+        # Spark's checkpoint: where the query began, the end of each batch, and which batch was done last. The pipeline
+        # looks for its files by their names.
+        self.ends: list[dict[str, Any]] = []
+        self.done = -1
+        self._directory = settings.pipeline.checkpoint_directory / "spark"
+        # The pipeline calls this in the place of Spark's tasks.
+        monkeypatch.setattr(pipelines, "_tasks", run_tasks)
+
+    def start(self) -> Query:
+        self._pipeline = Pipeline(self._settings)
+        buckets = self._settings.pipeline.buckets or 1
+        self._source: SourceOptions = parse({**pipeline_options(self._settings, buckets), **self._options})
+        self._planner = Planner(self._source)
+        return self
+
+    def run(self) -> Query:
+        """Do all that there is to do."""
+        while self.step():
+            pass
+        return self
+
+    def step(self) -> bool:
+        """One batch; False when there was nothing to do."""
+        if not self.ends:
+            self.ends.append(to_offset(self._planner.initial()))
+        number = self.done + 1
+        # The first end is where the query began.
+        if len(self.ends) < number + 2:
+            latest = to_offset(self._planner.latest(from_offset(self.ends[-1]), self._limits()))
+            if latest == self.ends[-1]:
+                return False
+            self.ends.append(latest)
+            self._note("offsets", number)
+        begin, end = from_offset(self.ends[number]), from_offset(self.ends[number + 1])
+        self._deliver(list(self._read(self._planner.partitions(begin, end))), number)
+        self.note_done(number)
+        self._planner.commit(end)
+        return True
+
+    def note_done(self, number: int) -> None:
+        """Spark's own commit."""
+        self.done = number
+        self._note("commits", number)
+
+    def _note(self, kind: str, number: int) -> None:
+        (self._directory / kind).mkdir(parents=True, exist_ok=True)
+        (self._directory / kind / str(number)).touch()
+
+    def stop(self) -> None:
+        """End in good order."""
+        self._planner.close()
+
+    def _limits(self) -> Limits:
+        return Limits(self._source.max_rows_per_trigger, self._source.max_bytes_per_trigger)
+
+    def _read(self, tasks: Any) -> Iterator[pa.RecordBatch]:
+        how = access(self._source)
+        for pieces in tasks:
+            opened = ((piece.address, open_reader(piece.address, how), piece.stretch) for piece in pieces)
+            yield from read_runs(opened, self._source.buckets)
+
+    def _deliver(self, frame: Any, number: int) -> None:
+        with suppress(RuntimeError):
+            self._pipeline._deliver(frame, number)
+            return
+        # Whoever waits for the query raises what the pipeline has kept.
+        assert self._pipeline._error is not None
+        raise self._pipeline._error
+
+
+def run_tasks(frame: list[pa.RecordBatch], plan: task.TaskPlan, buckets: int) -> pa.Table:
+    """What Spark's tasks would do: each bucket by itself, with a plan that has come by pickle."""
+    out: list[pa.RecordBatch] = []
+    for bucket in range(buckets):
+        mine = [batch.filter(pc.equal(batch.column("bucket"), bucket)) for batch in frame]
+        out += task.run(pickle.loads(pickle.dumps(plan)), bucket, iter([batch for batch in mine if len(batch)]))
+    return pa.Table.from_batches(out)
+
+
+class PickySink(Sink):
+    """An own sink that takes everything but one row, which becomes a dead letter each time."""
+
+    name: ClassVar[str] = "picky"
+    refused = 13
+
+    def __init__(self, _: dict[str, str]) -> None:
+        pass
+
+    def writer(self, task: Task) -> Writer:
+        return _PickyWriter()
+
+
+class _PickyWriter(Writer):
+    def __init__(self) -> None:
+        self._delivered = Delivered()
+
+    def write(self, records: Records) -> None:
+        for number, change in enumerate(avro.decode(records.changes)):
+            if change.key["id"] != PickySink.refused:
+                self._delivered.records += 1
+                continue
+            row = bytes(records.take([number]).changes.rows)
+            key = f'{{"id":{change.key["id"]}}}'
+            self._delivered.dead.append(
+                DeadLetter("picky", str(records.schema.table), key, "not this one", records.schema, row)
+            )
+
+    def finish(self) -> Delivered:
+        return self._delivered
