@@ -37,8 +37,7 @@ def main() -> None:
         .load(",".join(arguments.directories))
     )
     writer = (
-        changes.drop("_cells")
-        .writeStream.format("parquet")
+        changes.writeStream.format("parquet")
         .option("path", arguments.out)
         .option("checkpointLocation", arguments.checkpoint)
     )
