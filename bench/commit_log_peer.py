@@ -23,6 +23,7 @@ from penstock.model.schema import Role
 from penstock.model.types import Kind, Type
 from penstock.sandbox import cassandra_jars
 from penstock.sandbox.cassandra_server import module_options
+from penstock.system.java import java_major
 
 SOURCES = ROOT / "tests" / "java"
 WORKLOAD = SOURCES / "workload.cql"
@@ -60,7 +61,7 @@ def prepare(version: str = VERSION, cache: Path = CACHE) -> list[str]:
             (place / "logback.xml").write_text(_LOGBACK, encoding="utf-8")
             stamp.write_text(text, encoding="utf-8")
     options = ["-Xms256m", "-Xmx1g", "-XX:+UseSerialGC", "-XX:-UsePerfData"]
-    options += module_options(cassandra_jars.java_major(java) or 0)
+    options += module_options(java_major(java) or 0)
     options.append(f"-Dlogback.configurationFile={place / 'logback.xml'}")
     return [str(java), *options, "-cp", f"{place / 'classes'}:{jars}/*", "CommitLogPeer"]
 

@@ -22,6 +22,7 @@ from bench.kafka_broker import Broker
 from penstock.sandbox import cassandra_jars, maven
 from penstock.sandbox.cassandra_server import module_options
 from penstock.sandbox.java_process import free_port
+from penstock.system.java import java_major
 
 HERE = Path(__file__).resolve().parent / "debezium"
 PLACE = ROOT / ".cache" / "debezium"
@@ -58,7 +59,7 @@ class Debezium:
                 text = text.replace("{" + key + "}", value)
             (self.directory / file).write_text(text)
         (self.directory / "logback.xml").write_text(_LOGBACK)
-        command = [str(java), "-Xmx1g", *module_options(cassandra_jars.java_major(java) or 0)]
+        command = [str(java), "-Xmx1g", *module_options(java_major(java) or 0)]
         command += [f"-Dcassandra.storagedir={self.directory}"]
         command += [f"-Dlogback.configurationFile={self.directory / 'logback.xml'}", "-cp", f"{jars}/*"]
         command += ["io.debezium.connector.cassandra.CassandraConnectorTask"]

@@ -4,6 +4,14 @@
 of each cell must win. Ours come from a change log; Spark's stand in Parquet files, its fastest source, with the columns
 as they are. Spark keeps the time of each cell in the table, for without it a late change could not be told. Both take
 four micro-batches in one session, each round into a new table. The two tables must be equal before a time counts.
+
+What counts is the time from the moment at which Spark hands over the first micro-batch until the last one is in the
+table, on both sides: reading, shuffling, merging, committing, and what Spark does between two batches. Starting a query
+is paid once, however many changes come, and is told apart: ours starts Python processes for its source, Spark's lists
+files in the JVM. The whole query, with its start, is told too.
+
+Rows do not pass the driver: the tasks write data files, and tell the driver their names and which rows they replace.
+What they tell is counted.
 """
 
 from __future__ import annotations
@@ -16,6 +24,7 @@ import sys
 import time
 import uuid
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,6 +40,8 @@ from penstock.log.table_log import TableLog
 from penstock.model import types as t
 from penstock.model.change import Change, Op, Origin, Set
 from penstock.model.schema import Column, Role, TableId, TableSchema
+from penstock.pipeline import outcome
+from penstock.pipeline.outcome import Outcome
 from penstock.pipeline.pipeline import Pipeline
 from penstock.pipeline.sinks.lakehouse.delta_sink import DeltaSink
 from penstock.settings import LogSettings, PipelineSettings, Settings
@@ -56,6 +67,11 @@ GROWN_SCHEMA = TableSchema(
     source="cassandra",
 )
 BLOCK = 2_000
+# Rounds of each side before any counts: the Java machine compiles what it runs often.
+WARM = 2
+# Settings that the pipeline gives its own sessions and that can be changed from query to query. Spark's side has what
+# Spark has by itself.
+OURS = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 START_US = 1_700_000_000_000_000
 # A prime: multiples of it, modulo a number of changes that is none of its multiples, are all different.
 _STEP = 7_919
@@ -94,6 +110,49 @@ def _change(row: dict[str, Any]) -> Change:
     return Change(Op.UPDATE, {"id": row["id"]}, cells, time=row["time"], origin=Origin(node="n1", position=row["time"]))
 
 
+class Watch:
+    """When the micro-batches of a query were done: from the first one's beginning to the last one's end."""
+
+    def __init__(self, cost: spark_side.Cost) -> None:
+        self._cost = cost
+        self._first: tuple[float, float] | None = None
+        self._last = (0.0, 0.0)
+
+    def begin(self) -> None:
+        if self._first is None:
+            self._first = self._now()
+
+    def end(self) -> None:
+        self._last = self._now()
+
+    def _now(self) -> tuple[float, float]:
+        return time.monotonic(), self._cost.cpu_s()
+
+    def sample(self, amount: float) -> Sample:
+        if self._first is None:
+            raise CheckFailed("no micro-batch was done")
+        return Sample(amount, self._last[0] - self._first[0], self._last[1] - self._first[1])
+
+
+class WatchedPipeline(Pipeline):
+    """A pipeline whose batches are timed, and what its tasks tell the driver is counted."""
+
+    watch: Watch | None = None
+    told_bytes = 0
+
+    def _deliver(self, frame: DataFrame, batch: int) -> None:
+        if self.watch is not None:
+            self.watch.begin()
+        super()._deliver(frame, batch)
+        if self.watch is not None:
+            self.watch.end()
+
+    def _outcomes(self, frame: DataFrame, batch: int, now_us: int) -> list[Outcome]:
+        outcomes = super()._outcomes(frame, batch, now_us)
+        self.told_bytes += outcome.to_arrow(outcomes).nbytes
+        return outcomes
+
+
 class Sides:
     """The two ways to merge the same changes; each call makes a table of its own."""
 
@@ -106,15 +165,29 @@ class Sides:
         self.peer_table = directory / "peer-lake"
         # What the tables of all rounds said.
         self.digests: set[tuple[int, int]] = set()
+        # The whole queries of both sides, and the bytes that our tasks told the driver in each round.
+        self.our_queries: list[Sample] = []
+        self.their_queries: list[Sample] = []
+        self.told_bytes: list[int] = []
+        self._watch = Watch(self._cost)
+
+    def forget(self) -> None:
+        """The rounds so far were to warm up."""
+        self.our_queries.clear()
+        self.their_queries.clear()
+        self.told_bytes.clear()
 
     def ours(self) -> Sample:
         for name in ("lake", "checkpoint"):
             shutil.rmtree(self._directory / name, ignore_errors=True)
         wall, cpu = time.monotonic(), self._cost.cpu_s()
-        deliver(self._spark, self._directory, SCHEMA, self._changes // BATCHES)
-        sample = Sample(self._changes, time.monotonic() - wall, self._cost.cpu_s() - cpu)
+        watch = Watch(self._cost)
+        with as_pipeline(self._spark):
+            pipeline = deliver(self._spark, self._directory, SCHEMA, self._changes // BATCHES, watch)
+        self.our_queries.append(Sample(self._changes, time.monotonic() - wall, self._cost.cpu_s() - cpu))
+        self.told_bytes.append(pipeline.told_bytes)
         self.digests.add(self._digest(self.table))
-        return sample
+        return watch.sample(self._changes)
 
     def theirs(self) -> Sample:
         shutil.rmtree(self.peer_table, ignore_errors=True)
@@ -123,13 +196,14 @@ class Sides:
         reader = self._spark.readStream.schema(f"id long, time long, {', '.join(f'{name} string' for name in CELLS)}")
         frame = reader.option("maxFilesPerTrigger", 1).parquet(str(self._directory / "parquet"))
         wall, cpu = time.monotonic(), self._cost.cpu_s()
+        self._watch = Watch(self._cost)
         spark_side.finish(
             lambda: frame.writeStream.foreachBatch(self._merge).trigger(availableNow=True),
             self._directory / "peer-checkpoint",
         )
-        sample = Sample(self._changes, time.monotonic() - wall, self._cost.cpu_s() - cpu)
+        self.their_queries.append(Sample(self._changes, time.monotonic() - wall, self._cost.cpu_s() - cpu))
         self.digests.add(self._digest(self.peer_table))
-        return sample
+        return self._watch.sample(self._changes)
 
     def _digest(self, table: Path) -> tuple[int, int]:
         """How many rows a table has, and a sum over all that they say."""
@@ -144,6 +218,7 @@ class Sides:
         """The last write of each cell in this batch, into a table that may have a later one."""
         from pyspark.sql import functions
 
+        self._watch.begin()
         last = [
             functions.max(functions.when(functions.col(name).isNotNull(), functions.struct("time", name))).alias(name)
             for name in CELLS
@@ -161,6 +236,7 @@ class Sides:
             f"MERGE INTO delta.`{self.peer_table}` AS old USING news ON old.id = news.id "
             f"WHEN MATCHED THEN UPDATE SET {sets} WHEN NOT MATCHED THEN INSERT *"
         )
+        self._watch.end()
 
     def check(self, run: Run, table: Path | None = None) -> None:
         """Our table, or another one of the same changes, and Spark's have the same rows."""
@@ -177,7 +253,22 @@ class Sides:
         )
 
 
-def deliver(spark: SparkSession, directory: Path, schema: TableSchema, rows_per_batch: int) -> Pipeline:
+@contextmanager
+def as_pipeline(spark: SparkSession) -> Iterator[None]:
+    """Queries that are started in here have the pipeline's own settings."""
+    before = {name: spark.conf.get(name) for name in OURS}
+    for name, value in OURS.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, text in before.items():
+            spark.conf.set(name, str(text))
+
+
+def deliver(
+    spark: SparkSession, directory: Path, schema: TableSchema, rows_per_batch: int, watch: Watch | None = None
+) -> WatchedPipeline:
     """Run the pipeline over one table until all is delivered."""
     settings = Settings(
         pipeline=PipelineSettings(
@@ -191,7 +282,8 @@ def deliver(spark: SparkSession, directory: Path, schema: TableSchema, rows_per_
         ),
         delta=DeltaSettings(directory=directory / "lake"),
     )
-    pipeline = Pipeline(settings, spark=spark)
+    pipeline = WatchedPipeline(settings, spark=spark)
+    pipeline.watch = watch
     pipeline.run(available_now=True)
     return pipeline
 
@@ -201,30 +293,40 @@ def measure(run: Run, spark: SparkSession, directory: Path, chosen: argparse.Nam
     say(f"writing {changes:,} changes twice …")
     fill(directory, changes, keys)
     sides = Sides(spark, directory, changes)
-    sides.ours()
-    sides.theirs()
+    for _ in range(1 if chosen.quick else WARM):
+        sides.ours()
+        sides.theirs()
     sides.check(run)
+    sides.forget()
     a, b = interleave(sides.ours, sides.theirs, PAIRS_MIN)
     run.check("the tables of all rounds say the same", len(sides.digests) == 1)
-    for what, unit, target, of in (
-        ("changes per second", "changes/s", Target(at_least=5), attrgetter("rate")),
-        ("changes per CPU-second", "changes/CPU-s", None, attrgetter("cpu_rate")),
+    queries = sides.our_queries, sides.their_queries
+    for what, unit, target, of, (ours, theirs) in (
+        ("changes per second", "changes/s", Target(at_least=5), attrgetter("rate"), (a, b)),
+        ("changes per CPU-second", "changes/CPU-s", None, attrgetter("cpu_rate"), (a, b)),
+        ("whole query, changes per second", "changes/s", None, attrgetter("rate"), queries),
+        ("whole query, changes per CPU-second", "changes/CPU-s", None, attrgetter("cpu_rate"), queries),
     ):
-        ours, theirs = [of(one) for one in a], [of(one) for one in b]
+        mine, other = [of(one) for one in ours], [of(one) for one in theirs]
         run.ratio(
             f"pipeline ÷ Spark's aggregate and MERGE, {what}",
-            quotients(ours, theirs),
+            quotients(mine, other),
             target,
-            ours=statistics.median(ours),
-            peer=statistics.median(theirs),
+            ours=statistics.median(mine),
+            peer=statistics.median(other),
             unit=unit,
             note=f"{changes:,} changes over {keys:,} keys",
         )
-    whole = statistics.median(one.cpu_s for one in a) / changes * MICRO
-    _stages(run, sides, directory, changes, whole)
+    for who, whole, batches in (("ours", queries[0], a), ("Spark's", queries[1], b)):
+        starts = [one.wall_s - part.wall_s for one, part in zip(whole, batches, strict=True)]
+        run.value(f"start and end of a query, {who}", starts, "s", note="paid once")
+    told = [count / changes for count in sides.told_bytes]
+    run.value("passed the driver: what tasks told it", told, "bytes per change", note="no row does")
+    cpu = [statistics.median(one.cpu_s for one in samples) / changes * MICRO for samples in (queries[0], a)]
+    _stages(run, sides, directory, changes, *cpu)
 
 
-def _stages(run: Run, sides: Sides, directory: Path, changes: int, whole: float) -> None:
+def _stages(run: Run, sides: Sides, directory: Path, changes: int, whole: float, batches: float) -> None:
     """What each stage costs on its own, without Spark."""
     several: list[Stages] = []
     for _ in range(PAIRS_MIN):
@@ -239,7 +341,8 @@ def _stages(run: Run, sides: Sides, directory: Path, changes: int, whole: float)
         values = [one.cpu_s[stage] / changes * MICRO for one in several]
         run.value(f"stage {stage}", values, "µs of CPU per change")
     total = statistics.median(sum(one.cpu_s.values()) for one in several) / changes * MICRO
-    run.value("Spark and starting: the whole less its stages", [whole - total], "µs of CPU per change")
+    run.value("Spark: the batches less their stages", [batches - total], "µs of CPU per change")
+    run.value("start and end: the whole query less its batches", [whole - batches], "µs of CPU per change")
 
 
 def growth(run: Run, spark: SparkSession, directory: Path, chosen: argparse.Namespace) -> None:
@@ -257,7 +360,8 @@ def growth(run: Run, spark: SparkSession, directory: Path, chosen: argparse.Name
             for first in range(0, len(ids), BLOCK):
                 log.append(_grown(ids[first : first + BLOCK], step * 2 * each + first))
             cpu = cost.cpu_s()
-            pipeline = deliver(spark, directory, GROWN_SCHEMA, 500_000)
+            with as_pipeline(spark):
+                pipeline = deliver(spark, directory, GROWN_SCHEMA, 500_000)
             spent.append((cost.cpu_s() - cpu) / len(ids) * MICRO)
             state.append(pipeline.status().state_bytes / there)
             say(f"{there:,} rows: {spent[-1]:.2f} µs of CPU per change")
@@ -300,7 +404,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     directory.mkdir(parents=True)
     try:
         jars = spark_side.jars("delta", spark_side.DELTA)
-        with spark_side.session(directory, **spark_side.DELTA_SETTINGS, **{"spark.jars": jars}) as spark:
+        settings: dict[str, Any] = {**spark_side.DELTA_SETTINGS, "spark.jars": jars}
+        with spark_side.session(directory, **settings) as spark:
             measure(run, spark, directory, chosen)
             for name in ("lake", "checkpoint", "peer-lake"):
                 shutil.rmtree(directory / name)

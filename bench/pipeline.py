@@ -359,7 +359,8 @@ def long_run(run: Run, spark: SparkSession, directory: Path, broker: Broker) -> 
 
 
 def measure(run: Run, directory: Path, chosen: argparse.Namespace) -> None:
-    with spark_side.session(directory, **{"spark.driver.memory": "1g"}) as spark, Broker(directory) as broker:
+    memory = {"spark.driver.memory": "1g"}
+    with spark_side.session(directory, peers=False, **memory) as spark, Broker(directory) as broker:
         for part in (latency, many_tables):
             place = directory / part.__name__
             place.mkdir()

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.harness import ROOT, CheckFailed, memory_of, say
-from penstock.pipeline.session import spark_session
+from penstock.pipeline.session import QUIET, spark_session
 from penstock.pipeline.source.source import register
 from penstock.sandbox import maven
 from penstock.telemetry import set_up_logging
@@ -66,9 +66,20 @@ def jars(name: str, artifacts: Sequence[tuple[str, str, str]]) -> str:
     return ",".join(str(jar) for jar in sorted(found.glob("*.jar")))
 
 
+# What the pipeline's sessions have otherwise, because it passes a few large rows on: a peer's rows are many.
+AS_SPARK = {
+    "spark.driver.extraJavaOptions": QUIET,
+    "spark.sql.codegen.wholeStage": "true",
+    "spark.sql.codegen.factoryMode": "FALLBACK",
+    "spark.shuffle.compress": "true",
+    "spark.shuffle.spill.compress": "true",
+    "spark.broadcast.compress": "true",
+}
+
+
 @contextmanager
-def session(directory: Path, **settings: str) -> Iterator[SparkSession]:
-    """A local session with the source registered; its files go below `directory`."""
+def session(directory: Path, *, peers: bool = True, **settings: str) -> Iterator[SparkSession]:
+    """A local session with the source registered; its files go below `directory`. `peers`: others run in it too."""
     set_up_logging("warning")
     say("starting Spark …")
     own = {
@@ -78,6 +89,7 @@ def session(directory: Path, **settings: str) -> Iterator[SparkSession]:
         "spark.sql.shuffle.partitions": str(CORES),
         "spark.sql.warehouse.dir": str(directory / "warehouse"),
         "spark.local.dir": str(directory / "spark"),
+        **(AS_SPARK if peers else {}),
         **settings,
     }
     made = spark_session("penstock-bench", f"local[{CORES}]", own)
@@ -137,9 +149,16 @@ def tree(root: int) -> list[int]:
 
 
 def tree_cpu_s(root: int) -> float:
-    """CPU-seconds of a process and all that descend from it, also of those that have ended and were waited for."""
-    ticks = sum(sum(map(int, fields[11:15])) for fields in map(_stat, tree(root)) if fields)
-    return ticks / os.sysconf("SC_CLK_TCK")
+    """CPU-seconds of a process and all that descend from it, also of those that have ended and were waited for.
+
+    What ends while the figures are read would count twice or not at all, so they are read again until nothing did.
+    """
+    for _ in range(_ATTEMPTS):
+        pids = tree(root)
+        found = [_stat(pid) for pid in pids]
+        if all(found) and tree(root) == pids:
+            return sum(sum(map(int, fields[11:15])) for fields in found) / os.sysconf("SC_CLK_TCK")
+    raise CheckFailed("the processes of Spark come and go too quickly to be counted")
 
 
 def _stat(pid: int) -> list[str]:

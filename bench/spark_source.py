@@ -311,7 +311,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             say(f"writing {batch * batches:,} rows twice …")
             fill(directory, broker, batch * batches)
             jars = spark_side.jars("spark-kafka", spark_side.KAFKA)
-            with spark_side.session(directory, **{"spark.jars": jars}) as spark:
+            with spark_side.session(directory, peers=True, **{"spark.jars": jars}) as spark:
                 sides = Sides(spark, directory, broker, batch)
                 sides.check(run, batch * batches)
                 measure(run, sides, chosen)
