@@ -60,7 +60,7 @@ def page() -> str:
 
 def _pipeline_rows() -> Iterator[str]:
     # The status of no pipeline in particular, with a table and a sink, so that no metric is left out.
-    status = PipelineStatus(tables={"ks.t": TableStatus(lag_ms=0.0)}, sinks={"kafka": SinkStatus()})
+    status = PipelineStatus(tables={"ks.t": TableStatus(lag_ms=0.0)}, sinks={"kafka": SinkStatus(left_out={"ks.t": 0})})
     for family in StatusCollector(lambda: status).collect():
         labels = ", ".join(f"`{label}`" for label in family.samples[0].labels)
         name = family.samples[0].name
