@@ -28,7 +28,7 @@ from penstock.pipeline.envelopes.events import EventChoice, EventLayout
 from penstock.pipeline.envelopes.layout import Arrays, Node
 from penstock.pipeline.envelopes.protobuf_schema import FieldNumbers
 from penstock.pipeline.envelopes.values import MARSHAL
-from penstock.pipeline.records import Records, pick
+from penstock.pipeline.records import Records, op_numbers, pick
 from penstock.settings.kafka import Serialisation
 
 _INSERT, _UPDATE, _DELETE, _DELETE_PARTITION, _DELETE_RANGE, _TRUNCATE, _SNAPSHOT = range(len(Op))
@@ -38,6 +38,9 @@ _NS_MAX = ((1 << 63) - 1) // 1000
 _EVENTS_BYTES = 8 << 20
 _FIRST_EVENTS = 256
 _MARSHAL = "org.apache.cassandra.db.marshal."
+# Of a change, what its event says beside its key and cells.
+_PARTS = frozenset({"origin", "deletion"})
+_PARTS_WITH_RANGES = _PARTS | {"range"}
 _RANGE = pa.struct(
     [
         pa.field("method", pa.string()),
@@ -119,9 +122,10 @@ class Envelope:
 
     def render(self, records: Records, now_us: int) -> Iterator[Events]:
         """The events of a batch, some at a time; the same batch at the same time gives the same bytes."""
-        batch = to_arrow(records.changes)
+        ops = op_numbers(records.changes) if records.ops is None else records.ops
+        ranges = not self._rows and bool((ops == _DELETE_RANGE).any())
+        batch = to_arrow(records.changes, parts=_PARTS_WITH_RANGES if ranges else _PARTS)
         count = batch.num_rows
-        ops = batch.column("op").indices.to_numpy(zero_copy_only=False)
         deletion = _deletion(batch.column("deletion"))
         origin = batch.column("origin")
         when = _when(batch, ops, deletion, now_us)
@@ -145,7 +149,8 @@ class Envelope:
             skipped = (row_ops == _DELETE_RANGE) | ((row_ops == _DELETE_PARTITION) & (not self._partial_keys))
             deletes = (row_ops == _DELETE) | (row_ops == _DELETE_PARTITION)
         else:
-            tops |= self._range_bounds(records.changes, batch.column("range"), count)
+            found = batch.column("range") if ranges else None
+            tops |= self._range_bounds(records.changes, found, count)
             if "cells" in batch.schema.names:
                 tops["cells"] = batch.column("cells")
             deletes = (ops == _DELETE) | (ops == _DELETE_PARTITION)
@@ -186,11 +191,11 @@ class Envelope:
             made[alive & ~new] = _UPDATE
         return made
 
-    def _range_bounds(self, changes: ChangeBatch, found: pa.StructArray, count: int) -> dict[str, pa.Array]:
+    def _range_bounds(self, changes: ChangeBatch, found: pa.StructArray | None, count: int) -> dict[str, pa.Array]:
         """Both ends of range tombstones. They are rare, so objects are made of them."""
-        rows = np.flatnonzero(found.is_valid().to_numpy(zero_copy_only=False))
-        if not len(rows):
+        if found is None:
             return dict.fromkeys(("_range_start", "_range_end"), pa.nulls(count, _RANGE))
+        rows = np.flatnonzero(found.is_valid().to_numpy(zero_copy_only=False))
         starts: list[Any] = [None] * count
         ends: list[Any] = [None] * count
         for row, change in zip(rows.tolist(), avro.decode(pick(changes, pa.array(rows, pa.int64()))), strict=True):
