@@ -33,16 +33,17 @@ from bench.debezium_peer import Debezium, hand_over
 from bench.decode_once import decode, known
 from bench.harness import PAIRS_MIN, CheckFailed, Run, Sample, Target, interleave, options, percentile, quotients, say
 from bench.kafka_broker import Broker
+from bench.paced_writer import PacedWriter
 from bench.pipeline_side import RunningPipeline
+from bench.records import BLOCK, append, schema_of
 from bench.stages import Stages
 from bench.topic_events import events
 from penstock.formats import avro
 from penstock.log.names import directory_name
 from penstock.log.table_log import TableLog
-from penstock.model import types as t
 from penstock.model.batch import ChangeBatch
-from penstock.model.change import Change, Marker, Op, Origin, Set
-from penstock.model.schema import Column, Role, TableId, TableSchema
+from penstock.model.change import Origin
+from penstock.model.schema import TableId
 from penstock.pipeline.sinks.kafka.kafka_sink import KafkaSink
 from penstock.sandbox.cassandra_jars import LATEST
 from penstock.sandbox.cassandra_server import CassandraServer
@@ -56,8 +57,10 @@ QUICK = 2_000
 WITHIN_S = 900
 # Single changes, and the pause between two of them.
 SINGLE, QUICK_SINGLE, PAUSE_S = 300, 20, 0.1
-# The same changes in one table or in many; of each micro-batch, and micro-batches of a round.
+# The same changes in one table or in many: at a steady rate for so long, and as a backlog, of which each micro-batch
+# takes so many.
 TABLES, QUICK_TABLES = 200, 20
+RATE, SECONDS, QUICK_SECONDS = 20_000, 20, 4
 BATCH, BATCHES = 20_000, 20
 QUICK_BATCH, QUICK_BATCHES = 2_000, 4
 # The long run: changes in all, and of one step, after which memory is looked at.
@@ -70,38 +73,8 @@ EQUAL_COLUMNS = {
         *("payload", "labels"),
     ),
 }
-BLOCK = 2_000
-START_US = 1_700_000_000_000_000
 MICRO = 1_000_000
 MIB = 1 << 20
-
-
-def schema_of(table: str) -> TableSchema:
-    columns = (Column("id", t.INT64, Role.PARTITION), Column("name", t.TEXT), Column("note", t.TEXT))
-    return TableSchema(TableId("bench", table), (*columns, Column("amount", t.INT64)), source="cassandra")
-
-
-def changes_of(schema: TableSchema, first: int, count: int) -> ChangeBatch:
-    """Changes that all differ, as INSERT statements make them."""
-    return avro.encode(
-        schema,
-        [
-            Change(
-                Op.INSERT,
-                {"id": number},
-                {"name": Set(f"name {number % 977}"), "note": Set(f"note {number:010d}"), "amount": Set(number)},
-                time=START_US + number,
-                marker=Marker(),
-                origin=Origin(node="n1", file="CommitLog-7-1.log", position=number),
-            )
-            for number in range(first, first + count)
-        ],
-    )
-
-
-def append(log: TableLog, schema: TableSchema, first: int, count: int, block: int = BLOCK) -> None:
-    for at in range(first, first + count, block):
-        log.append(changes_of(schema, at, min(block, first + count - at)))
 
 
 class WholePath:
@@ -282,48 +255,76 @@ def latency(run: Run, spark: SparkSession, directory: Path, broker: Broker, *, q
 
 
 def many_tables(run: Run, spark: SparkSession, directory: Path, broker: Broker, *, quick: bool) -> None:
-    """The same changes in many tables or in one, in micro-batches of the same size."""
+    """The same changes in many tables or in one: as they come, at the same rate, and as a backlog."""
     tables = QUICK_TABLES if quick else TABLES
+    seconds = QUICK_SECONDS if quick else SECONDS
+    cost = spark_side.Cost(spark)
+    behind: dict[int, list[float]] = {1: [], tables: []}
+
+    def side(count: int) -> Sample:
+        place = directory / f"rate-{uuid.uuid4().hex[:8]}"
+        kafka = KafkaSettings(bootstrap_servers=(broker.address,), topic_prefix=place.name)
+        with (
+            PacedWriter(place / "logs", count, RATE, seconds) as writer,
+            RunningPipeline(spark, place, [place / "logs"], kafka) as pipeline,
+        ):
+            # The first changes make the topics and do not count.
+            pipeline.wait(lambda status: status.copies >= writer.first)
+            wall, cpu = time.monotonic(), cost.cpu_s()
+            writer.go()
+            written = time.monotonic()
+            done = pipeline.wait(lambda status: status.copies >= writer.total)
+            ended = time.monotonic()
+            sample = Sample(writer.total - writer.first, ended - wall, cost.cpu_s() - cpu)
+        behind[count].append(ended - written)
+        if (done.copies, done.sinks["kafka"].records) != (writer.total, writer.total):
+            raise CheckFailed(f"{count} tables: {done.copies} changes became {done.sinks['kafka'].records} records")
+        shutil.rmtree(place)
+        return sample
+
+    side(1)
+    a, b = interleave(lambda: side(tables), lambda: side(1), PAIRS_MIN)
+    run.check(f"{a[0].amount:,} changes became as many records in each round", True)
+    _compare_tables(run, f"{tables} tables ÷ one, CPU per change at the same rate", a, b, 1.3, f"{RATE:,} changes/s")
+    run.value(f"{tables} tables, delivered after the last change", behind[tables], "s")
+    _backlog(run, spark, directory, broker, tables, quick=quick)
+
+
+def _compare_tables(
+    run: Run, what: str, many: Sequence[Sample], one: Sequence[Sample], at_most: float | None, note: str
+) -> None:
+    costs = [[sample.cpu_s / sample.amount * MICRO for sample in several] for several in (many, one)]
+    target = None if at_most is None else Target(at_most=at_most)
+    ours, peer = map(statistics.median, costs)
+    run.ratio(what, quotients(*costs), target, ours=ours, peer=peer, unit="µs/change", note=note)
+
+
+def _backlog(run: Run, spark: SparkSession, directory: Path, broker: Broker, tables: int, *, quick: bool) -> None:
+    """Everything is there already, and taken in micro-batches of the same size, to which each table gives a little."""
     batch, batches = (QUICK_BATCH, QUICK_BATCHES) if quick else (BATCH, BATCHES)
     cost = spark_side.Cost(spark)
-    logs = {"many": directory / "many", "one": directory / "one"}
-    each = batch // tables
-    for place, names, block in (
-        (logs["many"], [f"t{number}" for number in range(tables)], each),
-        (logs["one"], ["t"], BLOCK),
-    ):
-        for name in names:
-            schema = schema_of(name)
+    logs = {tables: directory / "many", 1: directory / "one"}
+    for count, place in logs.items():
+        for number in range(count):
+            schema = schema_of(f"t{number}")
             with TableLog.open(str(place / str(schema.table)), schema, node="n1") as log:
-                append(log, schema, 0, batch * batches // len(names), block)
+                append(log, schema, 0, batch * batches // count, min(BLOCK, batch // count))
 
-    def side(which: str) -> Sample:
-        name = f"{which}-{uuid.uuid4().hex[:8]}"
+    def side(count: int) -> Sample:
+        name = f"backlog-{uuid.uuid4().hex[:8]}"
         kafka = KafkaSettings(bootstrap_servers=(broker.address,), topic_prefix=name)
-        with RunningPipeline(spark, directory / name, [logs[which]], kafka, rows_per_batch=batch) as pipeline:
+        with RunningPipeline(spark, directory / name, [logs[count]], kafka, rows_per_batch=batch) as pipeline:
             # The first batch makes the topics and does not count.
             begun = pipeline.wait(lambda status: status.batches >= 1).copies
             wall, cpu = time.monotonic(), cost.cpu_s()
             done = pipeline.wait(lambda status: status.copies >= batch * batches)
             sample = Sample(done.copies - begun, time.monotonic() - wall, cost.cpu_s() - cpu)
-        if (done.copies, done.sinks["kafka"].records) != (batch * batches, batch * batches):
-            raise CheckFailed(f"{which}: {done.copies} changes became {done.sinks['kafka'].records} records")
         shutil.rmtree(directory / name)
         return sample
 
-    side("one")
-    a, b = interleave(lambda: side("many"), lambda: side("one"), PAIRS_MIN)
-    run.check(f"{batch * batches:,} changes became as many records in each round", True)
-    costs = [[one.cpu_s / one.amount * MICRO for one in several] for several in (a, b)]
-    run.ratio(
-        f"{tables} tables ÷ one, CPU per change at the same rate",
-        quotients(*costs),
-        Target(at_most=1.3),
-        ours=statistics.median(costs[0]),
-        peer=statistics.median(costs[1]),
-        unit="µs/change",
-        note=f"micro-batches of {batch:,} changes",
-    )
+    a, b = interleave(lambda: side(tables), lambda: side(1), PAIRS_MIN)
+    what = f"{tables} tables ÷ one, CPU per change of a backlog"
+    _compare_tables(run, what, a, b, None, f"micro-batches of {batch:,} changes")
 
 
 def long_run(run: Run, spark: SparkSession, directory: Path, broker: Broker) -> None:
