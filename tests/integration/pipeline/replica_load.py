@@ -111,8 +111,9 @@ def delivered(home: Path) -> Rows:
 
 
 def identities(home: Path) -> list[int]:
-    """The numbers of the changes in the files, in any order."""
-    files = [file for file in (home / "files").rglob("*.json*") if "_manifests" not in file.parts]
+    """The numbers of the changes in the files, in any order; what is hidden is not finished, and no reader sees it."""
+    found = (home / "files").rglob("*.json*")
+    files = [file for file in found if "_manifests" not in file.parts and not file.name.startswith(".")]
     lines = [json.loads(line) for file in files for line in file.read_text().splitlines()]
     return [int(line["origin"]["position"]) for line in lines]
 
