@@ -60,7 +60,7 @@ SINGLE, QUICK_SINGLE, PAUSE_S = 300, 20, 0.1
 # The same changes in one table or in many: at a steady rate for so long, and as a backlog, of which each micro-batch
 # takes so many.
 TABLES, QUICK_TABLES = 200, 20
-RATE, SECONDS, QUICK_SECONDS = 20_000, 20, 4
+RATE, SECONDS, QUICK_SECONDS = 20_000, 10, 4
 BATCH, BATCHES = 20_000, 20
 QUICK_BATCH, QUICK_BATCHES = 2_000, 4
 # The long run: changes in all, and of one step, after which memory is looked at.
