@@ -13,10 +13,12 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import SystemRandom
+from typing import Self
 
 from penstock.errors import ServerFailed
 
 _STOP_S = 60
+_READY_S = 300.0
 _TAIL_CHARS = 3000
 _PORTS = (10_000, 32_000)
 _PORT_TRIES = 100
@@ -54,7 +56,7 @@ class JavaProcess:
                 start_new_session=True,
             )
 
-    def ready(self, within_s: float = 300.0) -> None:
+    def ready(self, within_s: float = _READY_S) -> None:
         deadline = time.monotonic() + within_s
         while time.monotonic() < deadline:
             if not self.running:
@@ -84,6 +86,50 @@ class JavaProcess:
         log = self._directory / "output.log"
         text = log.read_text(errors="replace") if log.exists() else ""
         return text[-_TAIL_CHARS:] or "it said nothing"
+
+
+class JavaServer:
+    """A server that a `JavaProcess` runs; a context manager that starts and stops it."""
+
+    def __init__(self, process: JavaProcess) -> None:
+        self._process = process
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        return self._process.running
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self, *, wait: bool = True) -> None:
+        """Start it and wait until it answers. Without `wait`, call `ready` later."""
+        self._process.start()
+        if wait:
+            self.ready()
+
+    def ready(self, within_s: float = _READY_S) -> None:
+        """Wait until it takes requests; one that never does is ended."""
+        try:
+            self._process.ready(within_s)
+        except BaseException:
+            self.kill()
+            raise
+
+    def stop(self) -> None:
+        """End it in good order; one that does not end is killed."""
+        self._process.stop()
+
+    def kill(self) -> None:
+        """End it at once, as a power cut of the process would."""
+        self._process.kill()
 
 
 def port_open(port: int) -> bool:

@@ -12,11 +12,10 @@ import subprocess
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Self
 
 from penstock.errors import ServerFailed
 from penstock.sandbox import maven
-from penstock.sandbox.java_process import JavaProcess, free_port, port_open
+from penstock.sandbox.java_process import JavaProcess, JavaServer, free_port, port_open
 
 VERSION = "4.3.1"
 _FORMAT_S = 180
@@ -72,7 +71,7 @@ def prepare(cache: Path, note: Callable[[str], None] = lambda _: None) -> Path:
     return maven.fetch(POM, cache.absolute() / f"kafka-{VERSION}", f"Kafka {VERSION}", note)
 
 
-class KafkaBroker:
+class KafkaBroker(JavaServer):
     """One broker; a context manager that starts and stops it."""
 
     def __init__(
@@ -91,48 +90,18 @@ class KafkaBroker:
         self._controller = free_port()
         self._file = self.directory / "server.properties"
         command = ["java", *options, "-cp", f"{self._jars}/*", "kafka.Kafka", str(self._file)]
-        self._process = JavaProcess(f"Kafka {VERSION}", command, self.directory, lambda: port_open(self.port))
+        super().__init__(JavaProcess(f"Kafka {VERSION}", command, self.directory, lambda: port_open(self.port)))
 
     @property
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"
-
-    @property
-    def pid(self) -> int | None:
-        return self._process.pid
-
-    @property
-    def running(self) -> bool:
-        return self._process.running
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
 
     def start(self, *, wait: bool = True) -> None:
         """Start the broker, on new files the first time."""
         data = self.directory / "data"
         if not data.exists():
             self._format(data)
-        self._process.start()
-        if wait:
-            self.ready()
-
-    def ready(self) -> None:
-        try:
-            self._process.ready()
-        except BaseException:
-            self._process.kill()
-            raise
-
-    def stop(self) -> None:
-        self._process.stop()
-
-    def kill(self) -> None:
-        self._process.kill()
+        super().start(wait=wait)
 
     def _format(self, data: Path) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)

@@ -16,14 +16,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import ClassVar
 
 from penstock.errors import ServerFailed, ToolMissing
 from penstock.sandbox import maven
-from penstock.sandbox.java_process import JavaProcess, free_port
+from penstock.sandbox.java_process import JavaProcess, JavaServer, free_port
 from penstock.system.checksum import crc32
 
-_READY_S = 300
 _COMPILE_S = 300
 _COMPLAINT_CHARS = 3000
 # Small and quick to start; the optimising compiler would cost more than a test's few requests give back.
@@ -91,7 +90,7 @@ def _compile(sources: Mapping[str, bytes], classes: Path, jars: Path) -> None:
         shutil.rmtree(made)
 
 
-class SearchServer:
+class SearchServer(JavaServer):
     """One node; a context manager that starts and stops it."""
 
     product: ClassVar[Product]
@@ -103,41 +102,11 @@ class SearchServer:
         command = ["java", *_OPTIONS, *product.options, "-cp", product.prepare(cache, note), product.node]
         command += [str(self.directory), str(self.port), str(free_port())]
         name = f"{product.name} {product.version}"
-        self._process = JavaProcess(name, command, self.directory, self._healthy)
+        super().__init__(JavaProcess(name, command, self.directory, self._healthy))
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
-
-    @property
-    def pid(self) -> int | None:
-        return self._process.pid
-
-    @property
-    def running(self) -> bool:
-        return self._process.running
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
-    def start(self, *, wait: bool = True) -> None:
-        """Start the node and wait until it answers. Without `wait`, call `ready` later."""
-        self._process.start()
-        if not wait:
-            return
-        try:
-            self.ready()
-        except BaseException:
-            self.kill()
-            raise
-
-    def ready(self, within_s: float = _READY_S) -> None:
-        """Wait until the node has recovered its indices and takes requests."""
-        self._process.ready(within_s)
 
     def _healthy(self) -> bool:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
@@ -148,11 +117,3 @@ class SearchServer:
             return False
         finally:
             connection.close()
-
-    def stop(self) -> None:
-        """End the node in good order; one that does not end is killed."""
-        self._process.stop()
-
-    def kill(self) -> None:
-        """End the node at once, as a power cut of the process would."""
-        self._process.kill()

@@ -14,14 +14,13 @@ import threading
 import urllib.request
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import fastavro
 import pytest
 import structlog
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 
 from penstock.errors import SchemaRefused
 from penstock.model import types as t
@@ -36,12 +35,12 @@ from penstock.sandbox.apicurio_registry import ApicurioRegistry
 from penstock.sandbox.kafka_broker import KafkaBroker
 from penstock.settings.kafka import KafkaSettings
 from tests.integration.pipeline.kafka_task_process import RECORDS
+from tests.integration.pipeline.topic import PATIENCE_S, consumed
 from tests.kafka_records import NOW_US, USERS, deleted_user, read_avro, records_of, user
 from tests.protobuf_reader import read_protobuf
 
 ROOT = Path(__file__).parent.parent.parent.parent
 CACHE = ROOT / ".cache"
-PATIENCE_S = 120
 
 
 @pytest.fixture(scope="module")
@@ -91,54 +90,6 @@ def deliver(sink: KafkaSink, records: Sequence[Records], task: Task | None = Non
         for made in records:
             writer.write(made)
         return writer.finish()
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """A record as a consumer sees it."""
-
-    key: bytes
-    value: bytes
-    tombstone: bool
-    partition: int
-    headers: dict[str, Any]
-
-    @property
-    def id(self) -> int:
-        """The user's number in a key that is JSON."""
-        return int(json.loads(self.key)["id"])
-
-
-def consumed(broker: KafkaBroker, topic: str, isolation: str = "read_committed") -> list[Seen]:
-    """All records of a topic, by a stock consumer."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": broker.address,
-            "group.id": uuid.uuid4().hex,
-            "isolation.level": isolation,
-            "enable.partition.eof": True,
-            "reconnect.backoff.max.ms": 1000,
-        }
-    )
-    try:
-        partitions = consumer.list_topics(topic, timeout=PATIENCE_S).topics[topic].partitions
-        consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in partitions])
-        found: list[Seen] = []
-        ended: set[int | None] = set()
-        while len(ended) < len(partitions):
-            message = consumer.poll(PATIENCE_S)
-            assert message is not None, "the broker does not answer"
-            error = message.error()
-            if error is None:
-                value = message.value()
-                headers = dict(message.headers() or [])
-                found.append(Seen(message.key() or b"", value or b"", value is None, message.partition() or 0, headers))
-            else:
-                assert error.code() == KafkaError._PARTITION_EOF, error
-                ended.add(message.partition())
-        return found
-    finally:
-        consumer.close()
 
 
 def topic_of(settings: KafkaSettings, table: str = "users") -> str:

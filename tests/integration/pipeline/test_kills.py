@@ -22,10 +22,8 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from random import Random, SystemRandom
-from typing import Any
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 
 from penstock.capture.cassandra.agent.status import AgentStatus
 from penstock.pipeline.fold import manifest
@@ -45,6 +43,7 @@ from tests.integration.pipeline.replica_load import (
     wait_for,
 )
 from tests.integration.pipeline.spark_cluster import SparkCluster, below, kill
+from tests.integration.pipeline.topic import consumed
 
 CACHE = Path(__file__).parent.parent.parent.parent / ".cache"
 SEED = int(os.environ.get("PENSTOCK_KILL_SEED") or SystemRandom().randrange(1 << 32))
@@ -257,33 +256,8 @@ def rig(tmp_path: Path) -> Iterator[Rig]:
 
 def in_topic(broker: KafkaBroker) -> list[int]:
     """The numbers of the changes that a consumer of committed records sees."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": broker.address,
-            "group.id": "judge",
-            "isolation.level": "read_committed",
-            "enable.partition.eof": True,
-        }
-    )
-    try:
-        partitions = consumer.list_topics(TOPIC, timeout=PATIENCE_S).topics[TOPIC].partitions
-        consumer.assign([TopicPartition(TOPIC, number, OFFSET_BEGINNING) for number in partitions])
-        found: list[int] = []
-        ended: set[int | None] = set()
-        while len(ended) < len(partitions):
-            message = consumer.poll(PATIENCE_S)
-            assert message is not None, "the broker does not answer"
-            error = message.error()
-            if error is None:
-                identity: Any = dict(message.headers() or [])["penstock.change"]
-                # node:file:position:index;…
-                found.append(int(identity.split(b":")[2]))
-            else:
-                assert error.code() == KafkaError._PARTITION_EOF, error
-                ended.add(message.partition())
-        return found
-    finally:
-        consumer.close()
+    # node:file:position:index;…
+    return [int(record.headers["penstock.change"].split(b":")[2]) for record in consumed(broker, TOPIC)]
 
 
 def in_index(node: OpenSearchServer) -> Rows:
