@@ -52,6 +52,7 @@ class SourceOptions:
     max_bytes_per_trigger: int | None = 512 << 20
     max_files_per_trigger: int | None = None
     partition_bytes: int = 16 << 20
+    linger_s: float = 0.0
     subscription: str | None = None
     retention: RetentionSettings | None = None
     wake: str | None = None
@@ -225,5 +226,6 @@ _READ: dict[str, Callable[[str], Any]] = {
     "retention": _retention,
     "wake": str,
     "on_loss": _loss,
+    "linger_s": _seconds,
     "retry_s": _seconds,
 }

@@ -2,11 +2,14 @@
 
 It looks at all logs, decides how far the next batch goes, and divides that into partitions: the logs of one node
 together, in portions of about the same size, so that hundreds of small tables make one task and one large table makes
-many. What was delivered it commits to the subscription in each log, seldom enough not to be felt.
+many. Each table of a batch costs something however little it gives, so where many tables change all the time, batches
+may be told to linger: they then begin less often, and each table gives more at a time. What was delivered the planner
+commits to the subscription in each log, seldom enough not to be felt.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -32,6 +35,9 @@ log = structlog.get_logger()
 COMMIT_S = 10.0
 # So many agents are asked at the same time.
 ASKED_MAX = 16
+# How much longer batches are apart for each table beyond the first, as far as the options let them linger. A table
+# costs a batch one to two milliseconds.
+TABLE_S = 0.01
 
 
 class Piece(NamedTuple):
@@ -90,6 +96,9 @@ class Planner:
         self._holds = holds and options.subscription is not None
         self._monotonic = monotonic
         self._turn = 0
+        # When the last batch was planned, and whether it took all that there was.
+        self._batch_at = -math.inf
+        self._took_all = True
         # What a query that reads what is there and then ends may read.
         self._target: dict[str, Reach] | None = None
         self._gone: set[str] = set()
@@ -129,22 +138,37 @@ class Planner:
         for log_id, before in out.items():
             # What an earlier run of the query delivered, it committed; only what moves is committed again.
             self._committed.setdefault(log_id, _Committed(before, -COMMIT_S))
-        backlogs = []
+        begun: dict[str, Reach] = {}
+        news: list[tuple[Seen, Reach, Reach]] = []
         for log_id, one in seen.items():
-            reach = start.get(log_id)
             mark = self._mark(log_id, one)
             if mark is None:
                 continue
+            reach = start.get(log_id)
             if reach is None:
                 # A table that is new, or a node that joined: it is read from its beginning.
-                reach = self._begin(one, EARLIEST)
-                out[log_id] = reach
+                reach = begun[log_id] = self._begin(one, EARLIEST)
             if is_new(reach, mark, lambda one=one: one.place.reader(one.address)):  # type: ignore[misc]
-                backlogs.append(self._backlog(one, reach, Reach.of(mark)))
+                news.append((one, reach, Reach.of(mark)))
+        if self._lingers(news):
+            return out
+        out |= begun
+        backlogs = [self._backlog(one, reach, end) for one, reach, end in news]
         for backlog, end in zip(backlogs, admit(backlogs, limits, self._turn), strict=True):
             out[backlog.address.log_id] = self._check(backlog, end, False)
         self._turn += 1
+        if backlogs:
+            self._batch_at = self._monotonic()
+            self._took_all = all(out[one.address.log_id].last >= one.end.last for one in backlogs)
         return out
+
+    def _lingers(self, news: Sequence[tuple[Seen, Reach, Reach]]) -> bool:
+        """Whether the next batch begins later, for each of its tables to have more."""
+        if not news or not self._took_all or self._target is not None:
+            return False
+        tables = len({one.address.table for one, _, _ in news})
+        apart = min(self._options.linger_s, (tables - 1) * TABLE_S)
+        return self._monotonic() - self._batch_at < apart
 
     def partitions(self, start: Mapping[str, Reach], end: Mapping[str, Reach]) -> list[list[Piece]]:
         """What to read between two offsets, divided among tasks."""

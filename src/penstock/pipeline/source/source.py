@@ -82,6 +82,7 @@ def pipeline_options(settings: Settings, buckets: int) -> dict[str, str]:
         "buckets": str(buckets),
         "maxRowsPerTrigger": str(pipeline.rows_per_batch),
         "maxBytesPerTrigger": str(pipeline.bytes_per_batch),
+        "linger_s": str(pipeline.linger_s),
         "subscription": pipeline.name,
         "retention": settings.retention.model_dump_json(),
         "onLoss": pipeline.on_loss.value,

@@ -117,6 +117,75 @@ def test_all_tables_of_a_node_share_one_task_and_large_ones_get_more(tmp_path: P
     assert sorted(ids(tasks)) == sorted([n * 10 + i for n in range(30) for i in range(2)] + list(range(1000, 1600)))
 
 
+class Tables:
+    """Eleven tables that get a change each, and the planner of a query that may linger for `linger_s`."""
+
+    def __init__(self, root: Path, linger_s: float, count: int = 11) -> None:
+        self._root = root
+        self._count = count
+        self._written = 0
+        self.now = 100.0
+        self.write()
+        options = parse({"path": str(root), "shape": "runs", "linger_s": str(linger_s)})
+        self.plan = Planner(options, monotonic=lambda: self.now)
+        self.offset = self.plan.initial()
+
+    def write(self) -> None:
+        for number in range(self._count):
+            write(self._root, f"t{number}", self._written, 1)
+        self._written += 1
+
+    def batch(self, limits: Limits = NO_LIMIT) -> int:
+        """How many changes the next batch takes."""
+        end = self.plan.latest(self.offset, limits)
+        taken = len(ids(self.plan.partitions(self.offset, end))) if end != self.offset else 0
+        self.offset = end
+        return taken
+
+
+def test_batches_of_many_tables_begin_the_later_the_more_tables_there_are(tmp_path: Path) -> None:
+    tables = Tables(tmp_path, 2.0)
+    assert tables.batch() == 11
+    tables.write()
+    tables.now += 0.09
+    assert tables.batch() == 0
+    tables.write()
+    tables.now += 0.02
+    assert tables.batch() == 22
+    tables.now += 5
+    tables.write()
+    assert tables.batch() == 11
+
+
+def test_no_table_waits_longer_than_the_query_lingers(tmp_path: Path) -> None:
+    tables = Tables(tmp_path, 0.03)
+    assert tables.batch() == 11
+    tables.write()
+    tables.now += 0.04
+    assert tables.batch() == 11
+
+
+@pytest.mark.parametrize(("linger_s", "count"), [(0.0, 11), (2.0, 1)])
+def test_nothing_waits_without_lingering_or_without_many_tables(tmp_path: Path, linger_s: float, count: int) -> None:
+    tables = Tables(tmp_path, linger_s, count)
+    for _ in range(3):
+        assert tables.batch() == count
+        tables.write()
+
+
+def test_what_a_limit_left_over_does_not_wait(tmp_path: Path) -> None:
+    tables = Tables(tmp_path, 2.0)
+    assert [tables.batch(Limits(rows=5)) for _ in range(3)] == [5, 5, 1]
+
+
+def test_a_query_that_reads_what_is_there_does_not_wait(tmp_path: Path) -> None:
+    tables = Tables(tmp_path, 2.0)
+    assert tables.batch() == 11
+    tables.write()
+    tables.plan.freeze()
+    assert tables.batch() == 11
+
+
 def test_a_quiet_table_does_not_wait_for_a_busy_one(tmp_path: Path) -> None:
     write(tmp_path, "busy", 0, 100, each=10)
     write(tmp_path, "quiet", 5000, 1)
