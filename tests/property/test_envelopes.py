@@ -48,7 +48,7 @@ def _written(
     table: tuple[TableSchema, list[Change]],
     how: str,
     handling: tuple[str, str],
-) -> list[tuple[bytes, bytes, object]]:
+) -> list[tuple[bytes, bytes, bytes, object]]:
     from penstock.settings.kafka import Handling, Serialisation
 
     envelope, events, values = modules
@@ -61,8 +61,8 @@ def _written(
     versions = pa.array(range(len(table[1])), pa.int64())
     records = envelope.Records(schema, replace(batch, schema=schema), None, None, versions)
     return [
-        (bytes(made.keys.data), bytes(made.values.data), sorted(made.refused.items()))
-        for made in maker.render(records, NOW_US)
+        (bytes(made.keys.data), bytes(made.values.data), bytes(made.identities.data), sorted(made.refused.items()))
+        for made in maker.render(records, NOW_US, b";batch=7")
     ]
 
 
@@ -72,6 +72,28 @@ def test_both_kinds_of_kernel_write_the_same_bytes(
     table: tuple[TableSchema, list[Change]], how: str, handling: tuple[str, str]
 ) -> None:
     assert _written(_load(), table, how, handling) == _written(_pure(), table, how, handling)
+
+
+@_SETTINGS
+@given(tables_of_changes())
+def test_an_identity_says_where_its_change_comes_from(table: tuple[TableSchema, list[Change]]) -> None:
+    from penstock.pipeline.envelopes.envelope import Envelope, Wire
+    from penstock.pipeline.envelopes.events import EventChoice
+    from penstock.pipeline.records import Records
+    from penstock.settings.kafka import Serialisation
+
+    schema, changes = table
+    wire = Wire(Serialisation.JSON)
+    records = Records(schema, avro.encode(schema, changes), None, None, pa.array(range(len(changes)), pa.int64()))
+    found = [
+        identity.decode()
+        for events in Envelope(schema, EventChoice("lab"), wire, wire).render(records, NOW_US, b";batch=7")
+        for identity in events.identities.to_arrow().to_pylist()
+    ]
+    origins = [
+        (change.origin.node, change.origin.file, change.origin.position, change.origin.ordinal) for change in changes
+    ]
+    assert found == [":".join("" if part is None else str(part) for part in one) + ";batch=7" for one in origins]
 
 
 @_SETTINGS

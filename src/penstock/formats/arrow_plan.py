@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from array import array
 from dataclasses import dataclass, field
-from typing import cast
+from typing import Any, cast
 
 import pyarrow as pa
 
@@ -44,6 +44,10 @@ _WIDE: dict[Kind, pa.DataType] = {
 _BINARY = {Kind.BYTES, Kind.VARINT, Kind.INET}
 
 
+# Where an array is: the name of a column, then a step for each level below it.
+Path = tuple[Any, ...]
+
+
 @dataclass(slots=True)
 class Slot:
     """One Arrow array of the batch."""
@@ -76,6 +80,8 @@ class Plan:
     slots: tuple[Slot, ...]
     # The bytes that a row takes in columns of fixed width.
     row_bytes: int
+    # Columns that were looked up, each with the innermost list or map that it is in.
+    found: dict[Path, tuple[Slot, Slot | None]] = field(default_factory=dict)
 
 
 def plan(schema: TableSchema, columns: frozenset[str] | None = None, parts: frozenset[str] | None = None) -> Plan:

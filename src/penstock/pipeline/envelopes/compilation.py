@@ -15,12 +15,13 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.formats._rows import Input
+from penstock.formats.arrow_plan import Path
 from penstock.pipeline.envelopes import _tree, connect
 from penstock.pipeline.envelopes._avro_binary import AvroBinary
 from penstock.pipeline.envelopes._java_text import JavaText
 from penstock.pipeline.envelopes._json_text import JsonText
 from penstock.pipeline.envelopes._protobuf import Protobuf
-from penstock.pipeline.envelopes.layout import Arrays, Node, Path
+from penstock.pipeline.envelopes.layout import Arrays, Node
 from penstock.pipeline.envelopes.protobuf_schema import FieldNumbers, field_names, message_name, opened, tag
 from penstock.settings.kafka import Serialisation
 

@@ -8,6 +8,7 @@ each row's own deletion has one.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -17,10 +18,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.formats import avro
-from penstock.formats.arrow import to_arrow
+from penstock.formats._rows import Input
+from penstock.formats.arrays import repeated
+from penstock.formats.arrow import change_columns
+from penstock.formats.change_columns import ChangeColumns
 from penstock.model.batch import ChangeBatch
 from penstock.model.change import Bound, Op
 from penstock.model.schema import Column, TableSchema
+from penstock.pipeline.envelopes._identity import Identities
 from penstock.pipeline.envelopes.bound_text import bound_text
 from penstock.pipeline.envelopes.compilation import Rendered, Rendering
 from penstock.pipeline.envelopes.connect import Schema
@@ -40,6 +45,7 @@ _FIRST_EVENTS = 256
 _MARSHAL = "org.apache.cassandra.db.marshal."
 # Of a change, what its event says beside its key and cells.
 _PARTS = frozenset({"origin", "deletion"})
+_IDENTITY = ("node", "file", "position", "ordinal")
 _PARTS_WITH_RANGES = _PARTS | {"range"}
 _RANGE = pa.struct(
     [
@@ -65,8 +71,8 @@ class Events:
     first: int
     keys: Rendered
     values: Rendered
-    # Where a change comes from: node, file, position and ordinal, joined by colons.
-    identities: pa.StringArray
+    # Where a change comes from: node, file, position and ordinal, joined by colons, and a mark.
+    identities: Rendered
     # Per record: whether it is the deletion of a row or partition; whether there is no event for it.
     deletes: Any
     skipped: Any
@@ -120,24 +126,25 @@ class Envelope:
         self._key = Rendering(layouts.key, key.serialisation, key.header, key.numbers)
         self._value = Rendering(layouts.value, value.serialisation, value.header, value.numbers)
 
-    def render(self, records: Records, now_us: int) -> Iterator[Events]:
-        """The events of a batch, some at a time; the same batch at the same time gives the same bytes."""
+    def render(self, records: Records, now_us: int, mark: bytes = b"") -> Iterator[Events]:
+        """The events of a batch, some at a time; the same batch at the same time gives the same bytes.
+
+        Identities end with `mark`.
+        """
         ops = op_numbers(records.changes) if records.ops is None else records.ops
         ranges = not self._rows and bool((ops == _DELETE_RANGE).any())
-        batch = to_arrow(records.changes, parts=_PARTS_WITH_RANGES if ranges else _PARTS)
-        count = batch.num_rows
-        deletion = _deletion(batch.column("deletion"))
-        origin = batch.column("origin")
-        when = _when(batch, ops, deletion, now_us)
-        tops: dict[str, pa.Array] = {
+        columns = change_columns(records.changes, _PARTS_WITH_RANGES if ranges else _PARTS)
+        count = len(columns)
+        deletion = _deletion(columns)
+        when = _when(columns, ops, deletion, now_us)
+        tops: dict[str, pa.Array | Input] = {
             "op": pa.array(ops, pa.int8()),
             "deletion": deletion,
-            "now": pa.array([now_us], pa.int64()),
+            "now": repeated(now_us, 1, pa.int64()),
             "when": when,
-            # Writers may give any time. One that has no place in nanoseconds is the last that has.
-            "when_ns": pa.array(np.clip(when.to_numpy(zero_copy_only=False), -_NS_MAX, _NS_MAX), pa.int64()),
-            "file": _file(origin, ops),
-            "pos": _position(origin, ops),
+            "when_ns": _with_nanoseconds(when),
+            "file": _file(columns, ops),
+            "pos": _position(columns, ops),
         }
         skipped = np.zeros(count, bool)
         if self._rows:
@@ -149,17 +156,13 @@ class Envelope:
             skipped = (row_ops == _DELETE_RANGE) | ((row_ops == _DELETE_PARTITION) & (not self._partial_keys))
             deletes = (row_ops == _DELETE) | (row_ops == _DELETE_PARTITION)
         else:
-            found = batch.column("range") if ranges else None
-            tops |= self._range_bounds(records.changes, found, count)
-            if "cells" in batch.schema.names:
-                tops["cells"] = batch.column("cells")
+            if ranges:
+                tops |= self._range_bounds(records.changes, columns.array(("range",)))
             deletes = (ops == _DELETE) | (ops == _DELETE_PARTITION)
-        if self._schema.key:
-            tops["key"] = batch.column("key")
         keyless = (ops == _TRUNCATE) | (not self._schema.key)
-        identities = _identities(origin)
-        arrays = Arrays(tops)
+        arrays = Arrays(tops, columns, None if ranges else _no_ranges(count))
         inputs = self._key.bind(arrays), self._value.bind(arrays)
+        identities = Identities(*(columns.input(("origin", name)) for name in _IDENTITY))
         least = _least_bytes(records)
         first = 0
         while first < count:
@@ -167,8 +170,9 @@ class Envelope:
             keys, values = self._key.render(inputs[0], first, some), self._value.render(inputs[1], first, some)
             part = slice(first, first + some)
             refused = dict(keys.refused) | dict(values.refused)
-            places = identities.slice(first, some)
-            yield Events(first, keys, values, places, deletes[part], skipped[part], keyless[part], refused)
+            places = array("i", bytes(4 * (some + 1)))
+            named = Rendered(identities.write(first, some, mark, places), places)
+            yield Events(first, keys, values, named, deletes[part], skipped[part], keyless[part], refused)
             first += some
 
     def _some(self, least: int) -> int:
@@ -191,13 +195,11 @@ class Envelope:
             made[alive & ~new] = _UPDATE
         return made
 
-    def _range_bounds(self, changes: ChangeBatch, found: pa.StructArray | None, count: int) -> dict[str, pa.Array]:
+    def _range_bounds(self, changes: ChangeBatch, found: pa.StructArray) -> dict[str, pa.Array]:
         """Both ends of range tombstones. They are rare, so objects are made of them."""
-        if found is None:
-            return dict.fromkeys(("_range_start", "_range_end"), pa.nulls(count, _RANGE))
         rows = np.flatnonzero(found.is_valid().to_numpy(zero_copy_only=False))
-        starts: list[Any] = [None] * count
-        ends: list[Any] = [None] * count
+        starts: list[Any] = [None] * len(found)
+        ends: list[Any] = [None] * len(found)
         for row, change in zip(rows.tolist(), avro.decode(pick(changes, pa.array(rows, pa.int64()))), strict=True):
             if change.range is not None:
                 starts[row] = self._bound(change.range.start, "START")
@@ -231,39 +233,66 @@ def _none(like: pa.StructArray) -> pa.StructArray:
     return pa.nulls(len(like), like.type)
 
 
-def _deletion(found: pa.StructArray) -> pa.Int64Array:
+# Ranges of so many changes that have none, which most batches have in common.
+_absent_ranges: tuple[int, Arrays] = (-1, Arrays({}))
+
+
+def _no_ranges(count: int) -> Arrays:
+    global _absent_ranges
+    if count > _absent_ranges[0]:
+        length = max(count, 2 * _absent_ranges[0])
+        nulls = pa.nulls(length, _RANGE)
+        _absent_ranges = length, Arrays({"_range_start": nulls, "_range_end": nulls})
+    return _absent_ranges[1]
+
+
+def _deletion(columns: ChangeColumns) -> pa.Int64Array:
     """The times of deletions, null where there is none: the field itself is never null."""
+    if not columns.is_written(("deletion",)):
+        return pa.nulls(len(columns), pa.int64())
+    found = columns.array(("deletion",))
     valid = found.is_valid().to_numpy(zero_copy_only=False)
-    if not valid.any():
-        return pa.nulls(len(found), pa.int64())
     return pa.array(found.field("time").to_numpy(zero_copy_only=False), pa.int64(), mask=~valid)
 
 
-def _when(batch: pa.RecordBatch, ops: Any, deletion: pa.Int64Array, now_us: int) -> pa.Int64Array:
+def _when(columns: ChangeColumns, ops: Any, deletion: pa.Int64Array, now_us: int) -> pa.Int64Array:
     """The time of `source`: a deletion's own, the reading of a snapshot's row, else the write's."""
-    time, commit, capture = (batch.column(name) for name in ("time", "commit_time", "capture_time"))
+    first = time = columns.array(("time",))
     deleted = (ops >= _DELETE) & (ops <= _TRUNCATE)
-    first = time
     if deleted.any():
         first = pc.if_else(pa.array(deleted), pc.coalesce(deletion, time), first)
     snapshot = ops == _SNAPSHOT
     if snapshot.any():
-        first = pc.if_else(pa.array(snapshot), pc.coalesce(capture, time), first)
-    return pc.coalesce(first, commit, capture, pa.scalar(now_us, pa.int64()))
+        first = pc.if_else(pa.array(snapshot), pc.coalesce(columns.array(("capture_time",)), time), first)
+    if not first.null_count:
+        return first
+    others = [columns.array((name,)) for name in ("commit_time", "capture_time")]
+    return pc.coalesce(first, *others, pa.scalar(now_us, pa.int64()))
 
 
-def _file(origin: pa.StructArray, ops: Any) -> pa.StringArray:
-    found = pc.fill_null(origin.field("file"), "")
+def _with_nanoseconds(when: pa.Int64Array) -> pa.Int64Array:
+    """Writers may give any time. One that has no place in nanoseconds is the last that has."""
+    found = when.to_numpy()
+    if not len(found) or (found.max() <= _NS_MAX and found.min() >= -_NS_MAX):
+        return when
+    return pa.array(np.clip(found, -_NS_MAX, _NS_MAX), pa.int64())
+
+
+def _file(columns: ChangeColumns, ops: Any) -> pa.StringArray | Input:
     snapshot = ops == _SNAPSHOT
-    return pc.if_else(pa.array(snapshot), "", found) if snapshot.any() else found
+    path = ("origin", "file")
+    if not snapshot.any() and columns.is_complete(path):
+        return columns.input(path)
+    return pc.if_else(pa.array(snapshot), "", pc.fill_null(columns.array(path), ""))
 
 
-def _position(origin: pa.StructArray, ops: Any) -> pa.Int64Array:
+def _position(columns: ChangeColumns, ops: Any) -> pa.Int64Array | Input:
     """Debezium's 32 bits; a position of another kind, and that of a snapshot's row, is -1."""
-    found = pc.fill_null(origin.field("position"), -1).to_numpy(zero_copy_only=False)
-    return pa.array(np.where((found > _POSITION_MAX) | (ops == _SNAPSHOT), -1, found), pa.int64())
-
-
-def _identities(origin: pa.StructArray) -> pa.StringArray:
-    parts = [origin.field(name).cast(pa.string()) for name in ("node", "file", "position", "ordinal")]
-    return pc.binary_join_element_wise(*parts, ":", null_handling="replace", null_replacement="")
+    path = ("origin", "position")
+    snapshot = ops == _SNAPSHOT
+    found = columns.longs(path)
+    if found is None:
+        found = pc.fill_null(columns.array(path), -1).to_numpy(zero_copy_only=False)
+    elif len(found) and found.max() <= _POSITION_MAX and not snapshot.any():
+        return columns.input(path)
+    return pa.array(np.where((found > _POSITION_MAX) | snapshot, -1, found), pa.int64())

@@ -11,10 +11,11 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from penstock.formats.change_columns import ITEMS
 from penstock.model.schema import Column, Role, TableSchema
 from penstock.pipeline.envelopes import _tree, connect
 from penstock.pipeline.envelopes.connect import Schema, plain
-from penstock.pipeline.envelopes.layout import ITEMS, Node
+from penstock.pipeline.envelopes.layout import Node
 from penstock.pipeline.envelopes.values import ValueChoice, ValueLayout
 
 CELL_NAME = "cell_value"

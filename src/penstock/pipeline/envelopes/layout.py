@@ -6,17 +6,16 @@ of an input, then a step for each level below it. `compilation` turns a layout i
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 
 from penstock.formats._rows import Input
+from penstock.formats.arrow_plan import Path
+from penstock.formats.change_columns import ITEMS, KEYS, VALUES, ChangeColumns
 from penstock.pipeline.envelopes.connect import Schema
-
-Path = tuple[Any, ...]
-# Steps below an array, beside the names and numbers of a struct's fields: a list's items, a map's keys and values.
-ITEMS, KEYS, VALUES = ("items",), ("keys",), ("values",)
 
 
 @dataclass(slots=True)
@@ -42,24 +41,44 @@ class Node:
 
 
 class Arrays:
-    """The arrays of one batch, found by path; each is looked up once."""
+    """The arrays of one batch, found by path; each is looked up once.
 
-    def __init__(self, tops: dict[str, pa.Array]) -> None:
-        self._found: dict[Path, pa.Array] = {(name,): array for name, array in tops.items()}
-        self._inputs: dict[Path, Input] = {}
+    `tops` were made for the batch and come first; what they lack is a column of the changes, or else `absent`, which
+    may have more entries than there are records.
+    """
+
+    def __init__(
+        self, tops: Mapping[str, pa.Array | Input], columns: ChangeColumns | None = None, absent: Arrays | None = None
+    ) -> None:
+        self._found: dict[Path, pa.Array] = {(name,): top for name, top in tops.items() if not isinstance(top, Input)}
+        self._inputs: dict[Path, Input] = {(name,): top for name, top in tops.items() if isinstance(top, Input)}
+        self._columns = columns
+        self._absent = absent
 
     def input(self, path: Path) -> Input:
         """The buffers of one array, for the kernels."""
         known = self._inputs.get(path)
         if known is None:
-            known = self._inputs[path] = _input(self._find(path))
+            known = self._inputs[path] = self._make(path)
         return known
+
+    def _make(self, path: Path) -> Input:
+        if self._absent is not None and path[:1] in self._absent._found:
+            return self._absent.input(path)
+        column = self._column_at(path)
+        return _input(self._find(path)) if column is None else column.input(path)
 
     def _find(self, path: Path) -> pa.Array:
         known = self._found.get(path)
         if known is None:
-            known = self._found[path] = _below(self._find(path[:-1]), path[-1])
+            column = self._column_at(path)
+            known = _below(self._find(path[:-1]), path[-1]) if column is None else column.array(path)
+            self._found[path] = known
         return known
+
+    def _column_at(self, path: Path) -> ChangeColumns | None:
+        """The columns, if an array is just one of them: no top's, and not cast to another type."""
+        return None if path[:1] in self._found or isinstance(path[-1], pa.DataType) else self._columns
 
 
 def _below(array: pa.Array, step: Any) -> pa.Array:

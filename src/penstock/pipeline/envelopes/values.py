@@ -11,10 +11,12 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from penstock.formats.arrow_plan import Path
+from penstock.formats.change_columns import ITEMS, KEYS, VALUES
 from penstock.model.types import Kind, Type, Unit
 from penstock.pipeline.envelopes import _tree, connect
 from penstock.pipeline.envelopes.connect import Schema, named, plain
-from penstock.pipeline.envelopes.layout import ITEMS, KEYS, VALUES, Node, Path
+from penstock.pipeline.envelopes.layout import Node
 from penstock.settings.kafka import Handling
 
 

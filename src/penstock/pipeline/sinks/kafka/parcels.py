@@ -95,9 +95,10 @@ class Packer:
 
     def pack(self, records: Records, task: Task) -> Iterator[Parcel]:
         """The parcels of a batch, each of which takes little memory."""
-        for events in self._envelope.render(records, task.now_us):
+        mark = f";schema={self._schema.version};batch={task.batch}".encode()
+        for events in self._envelope.render(records, task.now_us, mark):
             dead, good = self._sorted_out(records, events)
-            yield Parcel(self._topic, self._outgoing(events, good, task.batch), dead)
+            yield Parcel(self._topic, self._outgoing(events, good), dead)
 
     def _sorted_out(self, records: Records, events: Events) -> tuple[list[DeadLetter], Any]:
         """What cannot be sent, as dead letters, and the numbers of what can."""
@@ -124,10 +125,8 @@ class Packer:
                 letters.append(dead_letter(NAME, picked, place, reasons[number], self._settings.record))
         return letters
 
-    def _outgoing(self, events: Events, good: Any, batch: int) -> pa.RecordBatch:
-        keys, values = events.keys.to_arrow(), events.values.to_arrow()
-        more = f";schema={self._schema.version};batch={batch}"
-        identities = pc.binary_join_element_wise(events.identities, more, "").cast(pa.binary())
+    def _outgoing(self, events: Events, good: Any) -> pa.RecordBatch:
+        keys, values, identities = (part.to_arrow() for part in (events.keys, events.values, events.identities))
         if events.keyless.any():
             keys = pc.if_else(pa.array(events.keyless), pa.scalar(None, pa.binary()), keys)
         if len(good) != len(keys) or (self._settings.tombstones and events.deletes.any()):
