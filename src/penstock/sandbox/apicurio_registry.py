@@ -14,10 +14,9 @@ import subprocess
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Self
 
 from penstock.errors import ServerFailed, ToolMissing
-from penstock.sandbox.java_process import JavaProcess, free_port
+from penstock.sandbox.java_process import JavaProcess, JavaServer, free_port
 
 VERSION = "3.0.9"
 _ARTIFACT = f"io.apicurio:apicurio-registry-app:{VERSION}:tar.gz:all"
@@ -66,7 +65,7 @@ def _fetch(place: Path, app: Path) -> None:
     unpacked.rename(app)
 
 
-class ApicurioRegistry:
+class ApicurioRegistry(JavaServer):
     """One registry; a context manager that starts and stops it."""
 
     def __init__(self, directory: Path, *, cache: Path, note: Callable[[str], None] = lambda _: None) -> None:
@@ -82,36 +81,16 @@ class ApicurioRegistry:
         }
         jar = app / f"apicurio-registry-app-{VERSION}-runner.jar"
         command = ["java", *_OPTIONS, *(f"-D{name}={value}" for name, value in properties.items()), "-jar", str(jar)]
-        self._process = JavaProcess(f"Apicurio {VERSION}", command, directory, self._answers)
+        super().__init__(JavaProcess(f"Apicurio {VERSION}", command, directory, self._answers))
 
     @property
     def url(self) -> str:
         """Where Confluent's interface is."""
         return f"http://127.0.0.1:{self.port}{_PATH}"
 
-    def __enter__(self) -> Self:
-        self.start()
-        try:
-            self.ready()
-        except BaseException:
-            self._process.kill()
-            raise
-        return self
-
-    def start(self) -> None:
-        """Start it without waiting, so that other things can start meanwhile; `ready` waits."""
-        self._process.start()
-
-    def ready(self) -> None:
-        self._process.ready()
+    def _prepare(self) -> None:
         # Without this it takes any schema: its own default is to compare nothing.
         self._request("PUT", "/config", {"compatibility": "BACKWARD"})
-
-    def stop(self) -> None:
-        self._process.stop()
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
 
     def _answers(self) -> bool:
         try:

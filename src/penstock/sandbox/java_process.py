@@ -119,9 +119,13 @@ class JavaServer:
         """Wait until it takes requests; one that never does is ended."""
         try:
             self._process.ready(within_s)
+            self._prepare()
         except BaseException:
             self.kill()
             raise
+
+    def _prepare(self) -> None:
+        """What is to be done once it answers."""
 
     def stop(self) -> None:
         """End it in good order; one that does not end is killed."""

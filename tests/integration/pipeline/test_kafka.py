@@ -48,7 +48,7 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[KafkaBr
     directory = tmp_path_factory.mktemp("kafka")
     registry = ApicurioRegistry(directory / "registry", cache=CACHE)
     broker = KafkaBroker(directory / "broker", cache=CACHE)
-    registry.start()
+    registry.start(wait=False)
     try:
         with broker:
             registry.ready()
