@@ -9,28 +9,21 @@ Cassandra's usual ports. It is ended by its process id: `stop` lets it drain its
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
 import socket
 import subprocess
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from random import SystemRandom
-from typing import Self
 
 from penstock.errors import ServerFailed
 from penstock.sandbox import cassandra_jars
-from penstock.sandbox.java_process import bindable, free_port
+from penstock.sandbox.java_process import JavaProcess, JavaServer, bindable, free_port
 from penstock.system.java import java_major
 
 STORAGE_PORT = 7000
 NATIVE_PORT = 9042
-_READY_S = 300
-_STOP_S = 60
 _NODETOOL_S = 120
-_TAIL_CHARS = 3000
 _ADDRESS_TRIES = 50
 
 _LOGBACK = """\
@@ -93,7 +86,7 @@ _QUICK = [
 ]
 
 
-class CassandraServer:
+class CassandraServer(JavaServer):
     """One node; a context manager that starts and stops it.
 
     `settings` are added to cassandra.yaml and replace what is there; None takes a setting out. A node that was
@@ -120,7 +113,6 @@ class CassandraServer:
         self.directory = directory.absolute()
         self.address = address or free_address()
         self.port = NATIVE_PORT
-        self.pid: int | None = None
         self._seeds = tuple(seeds) or (self.address,)
         self._token = token
         self._settings = dict(settings or {})
@@ -130,8 +122,9 @@ class CassandraServer:
         self._jars = cassandra_jars.jars(version, cache.absolute(), note)
         self._java = java or cassandra_jars.java_for(version, cache.absolute(), note)
         self._java_major = java_major(self._java) or 0
-        self._process: subprocess.Popen[bytes] | None = None
-        self._jmx_port = 0
+        self._jmx_port = free_port()
+        name = f"Cassandra {version}"
+        super().__init__(JavaProcess(name, self._command(), self.directory, self._answers, self.system_log))
 
     @property
     def yaml(self) -> Path:
@@ -149,63 +142,17 @@ class CassandraServer:
     def system_log(self) -> Path:
         return self.directory / "system.log"
 
-    @property
-    def running(self) -> bool:
-        return self._process is not None and self._process.poll() is None
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
     def start(self, *, wait: bool = True) -> None:
         """Start the node and wait for its CQL port. Without `wait`, call `ready` later."""
         assert not self.running
         self._note(f"starting Cassandra {self.version} on {self.address}")
         self._write_files()
-        self._jmx_port = free_port()
-        with (self.directory / "output.log").open("ab") as output:
-            # A session of its own: Ctrl-C in a terminal is for the program that started the node, not for the node.
-            self._process = subprocess.Popen(
-                self._command(),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                cwd=self.directory,
-                start_new_session=True,
-            )
-        self.pid = self._process.pid
-        if not wait:
-            return
-        try:
-            self.ready()
-        except BaseException:
-            self.kill()
-            raise
+        super().start(wait=wait)
 
-    def ready(self, within_s: float = _READY_S) -> None:
-        """Wait until the node answers on its CQL port."""
-        assert self._process is not None
-        deadline = time.monotonic() + within_s
-        while time.monotonic() < deadline:
-            if self._process.poll() is not None:
-                raise ServerFailed(f"Cassandra {self.version} ended with {self._process.returncode}: {self._tail()}")
-            with socket.socket() as probe:
-                probe.settimeout(1)
-                if probe.connect_ex((self.address, self.port)) == 0:
-                    return
-            time.sleep(0.1)
-        raise ServerFailed(f"Cassandra {self.version} did not answer within {within_s:.0f} s: {self._tail()}")
-
-    def stop(self) -> None:
-        """End the node in good order; it drains its log. One that does not end is killed."""
-        self._end(signal.SIGTERM)
-
-    def kill(self) -> None:
-        """End the node at once, as a power cut of the process would."""
-        self._end(signal.SIGKILL)
+    def _answers(self) -> bool:
+        with socket.socket() as probe:
+            probe.settimeout(1)
+            return probe.connect_ex((self.address, self.port)) == 0
 
     def restart(self, *, kill: bool = False) -> None:
         if kill:
@@ -237,19 +184,6 @@ class CassandraServer:
         """Delete the node's files; it must not run."""
         assert not self.running
         shutil.rmtree(self.directory, ignore_errors=True)
-
-    def _end(self, number: signal.Signals) -> None:
-        process = self._process
-        if process is None:
-            return
-        if process.poll() is None:
-            os.kill(process.pid, number)
-            try:
-                process.wait(timeout=_STOP_S)
-            except subprocess.TimeoutExpired:
-                os.kill(process.pid, signal.SIGKILL)
-                process.wait()
-        self._process = self.pid = None
 
     def _command(self) -> list[str]:
         (jamm,) = sorted(self._jars.glob("jamm-*.jar"))
@@ -324,17 +258,6 @@ class CassandraServer:
             settings["initial_token"] = str(self._token)
         settings.update(self._settings)
         return {name: value for name, value in settings.items() if value is not None}
-
-    def _tail(self) -> str:
-        """The end of what the node said: its log, or, when it never came that far, its output."""
-        for path in (self.system_log, self.directory / "output.log"):
-            try:
-                text = path.read_text(encoding="utf-8", errors="replace")
-            except OSError:
-                continue
-            if text.strip():
-                return "…" + text.strip()[-_TAIL_CHARS:]
-        return "it wrote no log"
 
 
 def module_options(java_major: int) -> list[str]:

@@ -1,7 +1,7 @@
 """A Java server in a process of its own: started, waited for, stopped or killed by its process id.
 
-What it says goes to a file in its directory; when it ends by itself, the end of that file is in the error. Both `stop`
-and `kill` can be followed by another `start` on the same files and ports.
+What it says goes to a file in its directory; when it ends by itself, the end of that file, or of the log that it keeps
+itself, is in the error. Both `stop` and `kill` can be followed by another `start` on the same files and ports.
 """
 
 from __future__ import annotations
@@ -25,10 +25,13 @@ _PORT_TRIES = 100
 
 
 class JavaProcess:
-    """One server. `answers` says whether it is ready."""
+    """One server. `answers` says whether it is ready, and `log` is a log of its own."""
 
-    def __init__(self, name: str, command: Sequence[str], directory: Path, answers: Callable[[], bool]) -> None:
+    def __init__(
+        self, name: str, command: Sequence[str], directory: Path, answers: Callable[[], bool], log: Path | None = None
+    ) -> None:
         self._name = name
+        self._log = log
         self._command = list(command)
         self._directory = directory.absolute()
         self._answers = answers
@@ -46,6 +49,7 @@ class JavaProcess:
         """Start it; `ready` waits until it answers."""
         assert not self.running
         self._directory.mkdir(parents=True, exist_ok=True)
+        # A session of its own: Ctrl-C in a terminal is for the program that started the server, not for the server.
         with (self._directory / "output.log").open("ab") as output:
             self._process = subprocess.Popen(
                 self._command,
@@ -60,7 +64,8 @@ class JavaProcess:
         deadline = time.monotonic() + within_s
         while time.monotonic() < deadline:
             if not self.running:
-                raise ServerFailed(f"{self._name} ended: {self._tail()}")
+                code = None if self._process is None else self._process.returncode
+                raise ServerFailed(f"{self._name} ended with {code}: {self._tail()}")
             if self._answers():
                 return
             time.sleep(0.1)
@@ -83,9 +88,11 @@ class JavaProcess:
             self._process.wait()
 
     def _tail(self) -> str:
-        log = self._directory / "output.log"
-        text = log.read_text(errors="replace") if log.exists() else ""
-        return text[-_TAIL_CHARS:] or "it said nothing"
+        """The end of what it said: in its log, or, when it never came that far, in its output."""
+        for file in (self._log, self._directory / "output.log"):
+            if file is not None and file.exists() and (text := file.read_text(errors="replace").strip()):
+                return f"…{text[-_TAIL_CHARS:]}"
+        return "it said nothing"
 
 
 class JavaServer:

@@ -33,7 +33,7 @@ def test_a_server_is_started_stopped_and_started_again(tmp_path: Path) -> None:
 def test_a_server_that_ends_by_itself_says_why(tmp_path: Path) -> None:
     server = JavaProcess("it", [sys.executable, "-c", "raise SystemExit('no heap')"], tmp_path, lambda: False)
     server.start()
-    with pytest.raises(ServerFailed, match="it ended: no heap"):
+    with pytest.raises(ServerFailed, match="it ended with 1: …no heap"):
         server.ready()
 
 

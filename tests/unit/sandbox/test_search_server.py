@@ -65,7 +65,7 @@ def test_a_node_that_ends_is_quoted(programs: Path, tmp_path: Path, monkeypatch:
     monkeypatch.setattr(Product, "prepare", lambda *_: "path")
     program(programs, "java", "echo 'no room for a heap'; exit 3")
     server = OpenSearchServer(tmp_path / "node", cache=tmp_path)
-    with pytest.raises(ServerFailed, match="ended: no room for a heap"):
+    with pytest.raises(ServerFailed, match="ended with 3: …no room for a heap"):
         server.start()
     assert not server.running
     assert server.pid is None
