@@ -63,6 +63,8 @@ TIMES, CELLS, RANGE, BEFORE = "_cell_times", "_cells", "_range", "_before"
 # Every field costs Spark more than it costs here, so what is seldom wanted is there only when it is asked for by name.
 USUAL = ("_op", "_change_type", "_commit_version", "_commit_timestamp", "_time", "_node", "_position", TIMES)
 RESERVED = (*PLAIN, TIMES, CELLS, RANGE, BEFORE)
+# These every change has; where the schema says so, Spark does not look for nulls, row by row.
+_ALWAYS = ("_op", "_change_type", "_node", "_position", "_schema_version", TIMES, CELLS)
 # The part of the change record that a column is made of.
 _PART_OF = {"_origin": "origin", "_marker": "marker", "_deletion": "deletion", RANGE: "range", BEFORE: "before"}
 
@@ -95,7 +97,7 @@ def flat_schema(schema: TableSchema, columns: Sequence[str] | None = None) -> pa
     for name in chosen:
         if name not in made:
             raise InvalidSetting(f"the table has no column {name[:60]!r}; it has {', '.join(made)}", table=schema.table)
-    return pa.schema([pa.field(name, made[name]) for name in chosen])
+    return pa.schema([pa.field(name, made[name], nullable=name not in _ALWAYS) for name in chosen])
 
 
 def value_type(type_: Type) -> pa.DataType:
@@ -359,10 +361,9 @@ def _cell_time(column: Column) -> Callable[[_Block], pa.Array]:
         state, own = cell.field("state"), cell.field("time")
         if own.null_count < len(own):
             times = pc.coalesce(own, times)
-        touched = state.cast(pa.bool_())
-        if touched.true_count == len(touched):
+        if state.to_numpy().all():
             return times
-        return pc.if_else(touched, times, pa.nulls(len(times), pa.int64()))
+        return pc.if_else(state.cast(pa.bool_()), times, pa.nulls(len(times), pa.int64()))
 
     return make
 

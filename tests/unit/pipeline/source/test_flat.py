@@ -276,6 +276,18 @@ def test_a_table_that_is_all_key_has_no_cells() -> None:
     assert row.keys() & {"_cells", "_cell_times"} == set()
 
 
+def test_what_every_change_has_cannot_be_null_unless_the_user_says_so() -> None:
+    schema = table(Column("a", t.TEXT))
+    wanted = flat_schema(schema, ["*", *(name for name in RESERVED if name != "_range")])
+    sure = {"_op", "_change_type", "_node", "_position", "_schema_version", "_cell_times", "_cells"}
+    assert {field.name for field in wanted if not field.nullable} == sure
+    found = gathered(schema, [Change(op, {"id": 1}) for op in Op])
+    made = FlatBatches(schema, wanted).convert(found, "n1")
+    assert [made.column(name).null_count for name in sure] == [0] * len(sure)
+    loose = pa.schema([field.with_nullable(True) for field in wanted])
+    assert FlatBatches(schema, loose).convert(found, "n1").schema.equals(loose)
+
+
 def test_what_is_seldom_wanted_is_read_only_when_it_is_asked_for() -> None:
     schema = table(Column("a", t.TEXT))
     usual = ["_op", "_change_type", "_commit_version", "_commit_timestamp", "_time", "_node", "_position"]
