@@ -3,10 +3,10 @@
 The rows stand in a change log, and as JSON in a topic of two partitions of a real broker. Both are read by streaming
 queries in one session, in batches of the same number of rows. A query's first batch does not count, nor does its last:
 from the beginning of the second to the beginning of the last one, exactly so many rows were planned for, read and
-committed. Kafka's source hands over bytes; ours decodes every column (flat) or hands over runs of encoded rows. The flat
-shape is read twice: with what the topic's records say too, and as it comes by default, with the operation and the time
-of each cell, of which the topic has nothing. The broker's own CPU does not count. The cost of a trigger is measured with
-one row in each batch, against the built-in rate sources.
+committed. Kafka's source hands over bytes; ours decodes every column (flat) or hands over runs of encoded rows. The
+flat shape is read twice: with what the topic's records say too, and as it comes by default, with the operation and the
+time of each cell, of which the topic has nothing. The broker's own CPU does not count. The cost of a trigger is
+measured with one row in each batch, against the built-in rate sources.
 """
 
 from __future__ import annotations
