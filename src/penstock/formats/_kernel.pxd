@@ -1,5 +1,6 @@
 # The C types of _kernel.py. Native decoders cimport RowBuffer from here to write rows without Python objects.
 import cython
+from cpython.bytearray cimport PyByteArray_FromStringAndSize
 from libc.stdint cimport int64_t
 
 cpdef enum:
@@ -18,6 +19,9 @@ cpdef enum:
     RECORD
     NULLABLE
     BIG
+
+
+cdef bytearray _room(Py_ssize_t size)
 
 
 @cython.final

@@ -25,11 +25,18 @@ _FLOAT = struct.Struct("<f")
 _DOUBLE = struct.Struct("<d")
 
 
+def _room(size: int) -> bytearray:
+    """Memory that is not filled with anything first: much of it may never be needed."""
+    if cython.compiled:
+        return PyByteArray_FromStringAndSize(cython.NULL, size)  # noqa: F821
+    return bytearray(size)
+
+
 class RowBuffer:
     """A growing run of bytes that rows are written to."""
 
     def __init__(self, capacity: int = 256) -> None:
-        self.store = bytearray(max(capacity, 16))
+        self.store = _room(max(capacity, 16))
         self.data = memoryview(self.store)
         self.capacity = len(self.store)
         self.size = 0
@@ -41,7 +48,7 @@ class RowBuffer:
         return 0
 
     def _grow(self, extra: int) -> int:
-        store = bytearray(max(2 * self.capacity, self.size + extra))
+        store = _room(max(2 * self.capacity, self.size + extra))
         store[: self.size] = memoryview(self.store)[: self.size]
         self.store = store
         self.data = memoryview(store)
@@ -103,6 +110,10 @@ class RowBuffer:
     def take(self) -> bytes:
         """A copy of what was written."""
         return bytes(memoryview(self.store)[: self.size])
+
+    def give(self) -> memoryview:
+        """What was written, without a copy: nothing more may be written."""
+        return memoryview(self.store)[: self.size]
 
 
 class RowReader:
@@ -445,7 +456,12 @@ class Program:
             kind = self.kinds[node]
         if kind == RECORD:
             for index in range(self.counts[node]):
-                self.skip(reader, self.child(node, index))
+                child = self.children[self.first[node] + index]
+                if self.kinds[child] == NULLABLE and reader.position < reader.end and reader.data[reader.position] == 0:
+                    # Most members of most records are null.
+                    reader.position += 1
+                else:
+                    self.skip(reader, child)
         elif kind == LONG or kind == INT or kind == ENUM:
             self.read_integer(reader, node)
         elif kind == STRING or kind == BYTES or kind == BIG:

@@ -7,6 +7,7 @@ makes whole rows of encoded row states with Arrow's own functions: no Python obj
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -31,8 +32,8 @@ class Records:
     """Records of one table that were written with one version of its schema."""
 
     schema: TableSchema
-    # One encoded change per record, without positions.
-    changes: ChangeBatch
+    # One encoded change per record, without positions; or what makes them, when nobody may want them.
+    source: ChangeBatch | Callable[[], ChangeBatch]
     # Whole rows after and before each change, of `row_type(schema)`; null where there is no row. None: not asked for.
     after: pa.StructArray | None
     before: pa.StructArray | None
@@ -46,6 +47,13 @@ class Records:
 
     def __len__(self) -> int:
         return len(self.versions)
+
+    @property
+    def changes(self) -> ChangeBatch:
+        if not isinstance(self.source, ChangeBatch):
+            object.__setattr__(self, "source", self.source())
+        assert isinstance(self.source, ChangeBatch)
+        return self.source
 
     def keys(self) -> pa.LargeBinaryArray:
         """Per record the encoded key columns: equal for records of the same row."""
@@ -68,7 +76,7 @@ class Records:
         indices = pa.array(chosen, pa.int64())
         return replace(
             self,
-            changes=pick(self.changes, indices),
+            source=pick(self.changes, indices),
             after=None if self.after is None else self.after.take(indices),
             before=None if self.before is None else self.before.take(indices),
             versions=self.versions.take(indices),
@@ -194,6 +202,8 @@ def _plain(cell: pa.StructArray, column: Column, now_s: int) -> tuple[pa.Array, 
 
 
 def _where(alive: Any, values: pa.Array) -> pa.Array:
+    if not (values.is_valid().to_numpy(zero_copy_only=False) & ~alive).any():
+        return values
     if not alive.any():
         return pa.nulls(len(values), values.type)
     return values.take(pa.array(np.arange(len(alive)), pa.int64(), mask=~alive))

@@ -4,13 +4,7 @@ from libc.stdint cimport int64_t
 
 from penstock.formats._kernel cimport Program, RowBuffer, RowReader
 from penstock.pipeline.fold._keys cimport append, fetch, same_bytes, short_value
-
-cpdef enum:
-    ABSENT
-    LASTING
-    EXPIRING
-    TOMBSTONE
-    OPAQUE
+from penstock.pipeline.fold._parts cimport ABSENT, EXPIRING, LASTING, NEVER, OPAQUE, TOMBSTONE, RowParts
 
 cdef int _INSERT
 cdef int _UPDATE
@@ -18,46 +12,11 @@ cdef int _DELETE
 cdef int _DELETE_PARTITION
 cdef int _SET
 cdef int _DELETED
+cdef int _KEY
+cdef int _CELLS
+cdef int _ODD
 cdef int _AHEAD
 cdef int _LINE
-cdef long long _MOST
-cdef long long NEVER
-
-
-@cython.final
-cdef class RowParts:
-    cdef int cells
-    cdef long long[::1] kinds
-    cdef long long[::1] times
-    cdef long long[::1] seconds
-    cdef long long[::1] ttls
-    cdef long long[::1] starts
-    cdef long long[::1] ends
-    cdef long long[::1] sources
-    cdef int op
-    cdef int opaques
-    cdef long long version
-    cdef long long time_max
-    cdef int marker_kind
-    cdef long long marker_time
-    cdef long long marker_second
-    cdef long long marker_ttl
-    cdef int deleted
-    cdef long long deletion_time
-    cdef long long deletion_second
-    cdef int key_source
-    cdef Py_ssize_t key_start
-    cdef Py_ssize_t key_end
-
-    @cython.locals(index=cython.int)
-    cdef int clear(self) except -1
-    cdef int seen(self, long long time) except -1
-    @cython.locals(index=cython.int, kind=cython.longlong)
-    cdef int keep_above(self, long long floor) except -1
-    @cython.locals(index=cython.int, kind=cython.longlong)
-    cdef int alive(self, long long now_s) except -1
-    @cython.locals(index=cython.int, found=cython.longlong, second=cython.longlong)
-    cdef int64_t due(self, long long now_s) except? -1
 
 
 @cython.final
@@ -80,14 +39,23 @@ cdef class Joiner:
     cdef readonly list clashes
     cdef RowReader changes
     cdef RowReader priors
+    cdef const long long[:, ::1] places
+    cdef const unsigned char[:, ::1] marks
+    cdef const long long[::1] times
+    cdef int unsure
     cdef long long[:, ::1] record_table
     cdef long long[:, ::1] row_table
 
-    @cython.locals(groups=cython.Py_ssize_t, group=cython.Py_ssize_t, most=cython.Py_ssize_t)
-    cpdef join(self, RowReader changes, const long long[::1] starts, const long long[::1] order, const long long[::1] bounds, RowReader priors, const long long[::1] prior_starts, long long floor, long long now_s, bint every, long long[:, ::1] record_table, long long[:, ::1] row_table)
+    @cython.locals(groups=cython.Py_ssize_t, group=cython.Py_ssize_t, most=cython.Py_ssize_t, at=cython.Py_ssize_t)
+    cpdef join(self, RowReader changes, const long long[:, ::1] places, const unsigned char[:, ::1] marks, const long long[::1] times, const long long[::1] order, const long long[::1] bounds, RowReader priors, const long long[::1] prior_starts, long long floor, long long now_s, bint every, long long[:, ::1] record_table, long long[:, ::1] row_table)
     @cython.locals(state=RowParts, last=cython.Py_ssize_t, record=cython.Py_ssize_t, first=cython.Py_ssize_t, stop=cython.Py_ssize_t, place=cython.Py_ssize_t, number=cython.Py_ssize_t)
-    cdef int _group(self, const long long[::1] starts, const long long[::1] order, const long long[::1] bounds, Py_ssize_t group, long long prior, long long floor, long long now_s, bint every) except -1
-    cdef int _come(self, const long long[::1] starts, Py_ssize_t place) except -1
+    cdef int _group(self, const long long[::1] order, const long long[::1] bounds, Py_ssize_t group, long long prior, long long floor, long long now_s, bint every) except -1
+    @cython.locals(start=cython.longlong)
+    cdef int _come(self, const long long[::1] order, Py_ssize_t place) except -1
+    @cython.locals(altered=cython.int)
+    cdef int _joined(self, Py_ssize_t number, long long floor) except -1
+    @cython.locals(state=RowParts, reader=RowReader, altered=cython.int, at=cython.Py_ssize_t, end=cython.Py_ssize_t, index=cython.int)
+    cdef int _apply_plain(self, Py_ssize_t start, long long time, long long floor) except -1
     cdef int _pass(self, RowReader reader, int node) except -1
     @cython.locals(state=RowParts, change=RowParts, size=cython.Py_ssize_t)
     cdef int _same_row(self) except -1

@@ -10,7 +10,6 @@ which every cell has its own write time and `capture_time` is the version of the
 
 from __future__ import annotations
 
-from array import array
 from typing import Any
 
 import cython
@@ -21,8 +20,7 @@ from penstock.pipeline.fold._keys import plain_cells
 
 if not cython.compiled:
     from penstock.pipeline.fold._keys import append, same_bytes, short_value
-
-    ABSENT, LASTING, EXPIRING, TOMBSTONE, OPAQUE = range(5)
+    from penstock.pipeline.fold._parts import ABSENT, EXPIRING, LASTING, NEVER, OPAQUE, TOMBSTONE, RowParts
 
 compiled: bool = cython.compiled
 
@@ -32,87 +30,14 @@ _DELETE = 2
 _DELETE_PARTITION = 3
 _SET = 1
 _DELETED = 2
+# Columns of a scan's places, and the flags of changes that are more than plain cells with one time: static cells, cells
+# of non-frozen columns, the row's marker, a deletion, no write time.
+_KEY = 1
+_CELLS = 3
+_ODD = 2 | 8 | 16 | 32 | 128
 # How many changes ahead memory is asked, and how many bytes it gives at a time.
 _AHEAD = 8
 _LINE = 64
-_MOST = 0x7FFFFFFFFFFFFFFF
-# Below every write time.
-NEVER = -_MOST - 1
-
-
-class RowParts:
-    """One row taken apart: what joining compares, and where the bytes of key and values stand."""
-
-    def __init__(self, cells: int) -> None:
-        size = max(cells, 1)
-        self.cells = cells
-        self.kinds = memoryview(array("q", [0] * size))
-        self.times = memoryview(array("q", [0] * size))
-        self.seconds = memoryview(array("q", [0] * size))
-        self.ttls = memoryview(array("q", [0] * size))
-        self.starts = memoryview(array("q", [0] * size))
-        self.ends = memoryview(array("q", [0] * size))
-        self.sources = memoryview(array("q", [0] * size))
-        self.clear()
-
-    @cython.boundscheck(False)
-    def clear(self) -> int:
-        for index in range(self.cells):
-            self.kinds[index] = ABSENT
-        self.op = 0
-        self.opaques = 0
-        self.version = NEVER
-        self.time_max = NEVER
-        self.marker_kind = ABSENT
-        self.marker_time = 0
-        self.marker_second = 0
-        self.marker_ttl = 0
-        self.deleted = 0
-        self.deletion_time = NEVER
-        self.deletion_second = -1
-        self.key_source = 0
-        self.key_start = 0
-        self.key_end = 0
-        return 0
-
-    def seen(self, time: int) -> int:
-        if time > self.time_max:
-            self.time_max = time
-        return 0
-
-    @cython.boundscheck(False)
-    def keep_above(self, floor: int) -> int:
-        """Drop what a deletion covers."""
-        if self.marker_kind != ABSENT and self.marker_time <= floor:
-            self.marker_kind = ABSENT
-        for index in range(self.cells):
-            kind = self.kinds[index]
-            if kind != ABSENT and kind != OPAQUE and self.times[index] <= floor:
-                self.kinds[index] = ABSENT
-        return 0
-
-    @cython.boundscheck(False)
-    def alive(self, now_s: int) -> int:
-        """Whether there is a row at this second."""
-        if self.marker_kind == LASTING or (self.marker_kind == EXPIRING and now_s < self.marker_second):
-            return 1
-        for index in range(self.cells):
-            kind = self.kinds[index]
-            if kind == LASTING or kind == OPAQUE or (kind == EXPIRING and now_s < self.seconds[index]):
-                return 1
-        return 0
-
-    @cython.boundscheck(False)
-    def due(self, now_s: int) -> int:
-        """The first second after this one at which something expires; 0 when nothing does."""
-        found = 0
-        if self.marker_kind == EXPIRING and self.marker_second > now_s:
-            found = self.marker_second
-        for index in range(self.cells):
-            second = self.seconds[index]
-            if self.kinds[index] == EXPIRING and second > now_s and (found == 0 or second < found):
-                found = second
-        return found
 
 
 class Joiner:
@@ -137,13 +62,16 @@ class Joiner:
         self.news = RowBuffer(256)
         self.records = 0
         self.rows = 0
+        self.unsure = 0
         # Groups whose prior state is another row's; nothing was done for them.
         self.clashes: list[int] = []
 
     def join(
         self,
         changes: RowReader,
-        starts: Any,
+        places: Any,
+        marks: Any,
+        times: Any,
         order: Any,
         bounds: Any,
         priors: RowReader,
@@ -156,10 +84,10 @@ class Joiner:
     ) -> None:
         """Join groups of changes, each to its row's prior state (-1: none).
 
-        `order` has the changes' numbers group by group, `starts` where in the rows each of these begins, `bounds` where
-        each group does. Each record adds a line to
-        `record_table` (change, version, end of its state in `out`, the record before it in the group or -1) and each
-        altered row one to `row_table` (group, last record, due second, alive).
+        `places`, `marks` and `times` are what a scan has found of the changes. `order` has their numbers group by
+        group, and `bounds` where each group begins in it. Each record adds a line to `record_table` (change, version,
+        end of its state in `out`, the record before it in the group or -1) and each altered row one to `row_table`
+        (group, last record, due second, alive).
         """
         groups = len(bounds) - 1
         most = len(order) if every else groups
@@ -167,20 +95,25 @@ class Joiner:
             len(prior_starts) < groups
             or len(row_table) < groups
             or len(record_table) < most
-            or len(starts) < len(order)
+            or len(marks) < len(places)
+            or len(times) < len(places)
         ):
             raise ValueError("the tables of a join are too short")
+        for at in range(len(order)):
+            if order[at] < 0 or order[at] >= len(places):
+                raise ValueError("no such change")
         self.changes = changes
         self.priors = priors
+        self.places = places
+        self.marks = marks
+        self.times = times
         self.record_table = record_table
         self.row_table = row_table
         for group in range(groups):
-            self._group(starts, order, bounds, group, prior_starts[group], floor, now_s, every)
+            self._group(order, bounds, group, prior_starts[group], floor, now_s, every)
 
     @cython.boundscheck(False)
-    def _group(
-        self, starts: Any, order: Any, bounds: Any, group: int, prior: int, floor: int, now_s: int, every: bool
-    ) -> int:
+    def _group(self, order: Any, bounds: Any, group: int, prior: int, floor: int, now_s: int, every: bool) -> int:
         state = self.state
         state.clear()
         if prior >= 0:
@@ -192,13 +125,14 @@ class Joiner:
         if first < 0 or stop < first or stop > len(order):
             raise ValueError("a group lies outside the order")
         for place in range(first, stop):
-            self._come(starts, place + _AHEAD)
+            self._come(order, place)
             number = order[place]
-            self._parse(self.change, self.changes, starts[place], 0)
+            self.change.key_start = self.places[number, _KEY]
+            self.change.key_end = self.places[number, _CELLS]
             if place == first and prior >= 0 and not self._same_row():
                 self.clashes.append(group)
                 return 0
-            if not self._apply(floor):
+            if not self._joined(number, floor):
                 continue
             if state.key_end == state.key_start:
                 state.key_source = 0
@@ -220,14 +154,74 @@ class Joiner:
         return 0
 
     @cython.boundscheck(False)
-    def _come(self, starts: Any, place: int) -> int:
-        """Let a change that is needed soon come from memory: groups have their changes from all over the rows."""
-        if not cython.compiled or place >= len(starts):
+    def _come(self, order: Any, place: int) -> int:
+        """Let changes that are needed soon come from memory: groups have their changes from all over the rows."""
+        if not cython.compiled:
             return 0
-        if 0 <= starts[place] < self.changes.end - _LINE:
-            fetch(cython.address(self.changes.data[starts[place]]))  # noqa: F821
-            fetch(cython.address(self.changes.data[starts[place] + _LINE]))  # noqa: F821
+        if place + 2 * _AHEAD < len(order):
+            start = order[place + 2 * _AHEAD]
+            fetch(cython.address(self.places[start, 0]))  # noqa: F821
+            fetch(cython.address(self.marks[start, 0]))  # noqa: F821
+            fetch(cython.address(self.times[start]))  # noqa: F821
+        if place + _AHEAD < len(order):
+            start = self.places[order[place + _AHEAD], _CELLS]
+            if 0 <= start < self.changes.end - _LINE:
+                fetch(cython.address(self.changes.data[start]))  # noqa: F821
+                fetch(cython.address(self.changes.data[start + _LINE]))  # noqa: F821
         return 0
+
+    @cython.boundscheck(False)
+    def _joined(self, number: int, floor: int) -> int:
+        """Join a change to the state; whether the state is another one then."""
+        altered = 0
+        if self.marks[number, 0] <= _UPDATE and self.marks[number, 1] & _ODD == 0:
+            self.unsure = 0
+            altered = self._apply_plain(self.places[number, _CELLS], self.times[number], floor)
+            if not self.unsure:
+                return altered
+        # What was joined of it already does not alter the state a second time.
+        self._parse(self.change, self.changes, self.places[number, 0], 0)
+        return 1 if self._apply(floor) or altered else 0
+
+    @cython.boundscheck(False)
+    def _apply_plain(self, start: int, time: int, floor: int) -> int:
+        """Join a change that only sets cells, all of them at its own time, as most do, straight from its bytes.
+
+        Where a cell is not as simple, or has the same time as the state's, `unsure` says that it is not done.
+        """
+        state = self.state
+        reader = self.changes
+        altered = 0
+        at = start
+        if start < 0:
+            raise ValueError("a row lies outside the rows")
+        if state.deleted and state.deletion_time > floor:
+            floor = state.deletion_time
+        for index in range(self.cells):
+            if at < reader.end and reader.data[at] == 0:
+                at += 1
+                continue
+            end = -1
+            if self.plain[index] and at < reader.end and reader.data[at] == 2 * _SET:
+                end = short_value(reader, at + 1, self.plain[index])
+            if end < 0 or end >= reader.end or reader.data[end] != 0:
+                self.unsure = 1
+                return altered
+            if time > floor and (state.kinds[index] == ABSENT or time >= state.times[index]):
+                if state.kinds[index] != ABSENT and time == state.times[index]:
+                    self.unsure = 1
+                    return altered
+                state.kinds[index] = LASTING
+                state.times[index] = time
+                state.seconds[index] = 0
+                state.ttls[index] = 0
+                state.starts[index] = at + 1
+                state.ends[index] = end
+                state.sources[index] = 0
+                state.seen(time)
+                altered = 1
+            at = end + 1
+        return altered
 
     def _same_row(self) -> int:
         """Whether the change's key is the prior state's, byte for byte."""
@@ -444,7 +438,7 @@ class Joiner:
                 state.seen(change.deletion_time)
                 state.keep_above(change.deletion_time)
                 altered = 1
-        if state.deleted:
+        if state.deleted and state.deletion_time > floor:
             floor = state.deletion_time
         if change.marker_kind != ABSENT and change.marker_time > floor and self._marker_wins():
             state.marker_kind = change.marker_kind

@@ -59,6 +59,7 @@ cdef class KeyScan:
     cdef const unsigned char[::1] multi
     cdef const unsigned char[::1] statics
     cdef const unsigned char[::1] plain
+    cdef const unsigned char[::1] plain_key
     cdef bint content
     cdef RowHash key
     cdef RowHash whole
@@ -73,14 +74,18 @@ cdef class KeyScan:
     @cython.locals(program=Program, start=cython.Py_ssize_t, flags=cython.int, op=cython.longlong, head=cython.Py_ssize_t, marker=cython.Py_ssize_t, deletion=cython.Py_ssize_t, cells=cython.Py_ssize_t, before=cython.Py_ssize_t, tail=cython.Py_ssize_t)
     cdef int _row(self, RowReader reader, Py_ssize_t row) except -1
     cdef int _pass(self, RowReader reader, int part) except -1
-    @cython.locals(program=Program, node=cython.int, columns=cython.int, index=cython.int, start=cython.Py_ssize_t, split=cython.Py_ssize_t, at=cython.Py_ssize_t, whole=cython.int)
+    @cython.locals(program=Program, node=cython.int, columns=cython.int, index=cython.int, start=cython.Py_ssize_t, split=cython.Py_ssize_t, at=cython.Py_ssize_t, end=cython.Py_ssize_t, whole=cython.int)
     cdef int _key(self, RowReader reader, Py_ssize_t row) except -1
     @cython.locals(program=Program, node=cython.int, index=cython.int, flags=cython.int, high=cython.ulonglong, low=cython.ulonglong, at=cython.Py_ssize_t, end=cython.Py_ssize_t)
     cdef int _cells(self, RowReader reader) except -1
 
 
-@cython.locals(node=cython.int, index=cython.int, value=cython.int, kind=cython.int)
+@cython.locals(node=cython.int, index=cython.int)
 cpdef object plain_cells(Program program)
+@cython.locals(node=cython.int, index=cython.int)
+cpdef object plain_key(Program program)
+@cython.locals(kind=cython.int)
+cdef int _plain_value(Program program, int value) except -1
 @cython.locals(size=cython.int, step=cython.int)
 cdef Py_ssize_t short_value(RowReader reader, Py_ssize_t at, int plain) except -2
 @cython.locals(size=cython.Py_ssize_t)

@@ -84,11 +84,14 @@ class RowHash:
             at += 8
         if at < end:
             loaded = 0
-            shift = 0
-            while at < end:
-                loaded |= cython.cast(cython.ulonglong, reader.data[at]) << shift
-                shift += 8
-                at += 1
+            shift = 8 * (end - at)
+            if cython.compiled and at + 8 <= reader.end:
+                memcpy(cython.address(loaded), cython.address(reader.data[at]), 8)  # noqa: F821
+                loaded &= (cython.cast(cython.ulonglong, 1) << shift) - 1
+            else:
+                while at < end:
+                    end -= 1
+                    loaded = (loaded << 8) | reader.data[end]
             self.word(loaded)
         return 0
 
@@ -120,6 +123,7 @@ class KeyScan:
         if len(self.names) < cells or len(self.multi) < cells or len(self.statics) < cells:
             raise ValueError("a column of the record has no name")
         self.plain = memoryview(plain_cells(program))
+        self.plain_key = memoryview(plain_key(program))
 
     def scan(self, reader: RowReader, count: int, places: Any, marks: Any, times: Any, hashes: Any) -> None:
         """Fill the tables, one line per row.
@@ -141,7 +145,11 @@ class KeyScan:
         program = self.program
         start = reader.position
         flags = 0
-        op = program.read_integer(reader, program.child(0, 0))
+        if start < reader.end and reader.data[start] <= 2 * _TRUNCATE and reader.data[start] & 1 == 0:
+            op = reader.data[start] >> 1
+            reader.position = start + 1
+        else:
+            op = program.read_integer(reader, program.child(0, 0))
         self.times[row] = 0
         if reader.read_present():
             self.times[row] = reader.read_long()
@@ -174,7 +182,7 @@ class KeyScan:
             flags |= BEFORE
             if self.content:
                 self.whole.take(reader, before, tail)
-        program.skip(reader, program.child(0, _SEAL))
+        self._pass(reader, _SEAL)
         if self.content:
             self.whole.finish()
             self.hashes[row, 2] = self.whole.high
@@ -208,6 +216,10 @@ class KeyScan:
             if index == self.partition:
                 split = reader.position
             at = reader.position
+            end = short_value(reader, at, self.plain_key[index]) if self.plain_key[index] else -1
+            if end >= 0:
+                reader.position = end
+                continue
             program.skip(reader, program.child(node, index))
             # A value takes at least the byte that says it is there, and a null only that byte; some values are empty.
             if reader.data[at] == 0:
@@ -271,16 +283,29 @@ def plain_cells(program: Program) -> array[int]:
     node = program.child(0, _CELLS)
     out = array("B", [0] * (program.counts[node] + 1))
     for index in range(program.counts[node]):
-        value = program.child(program.child(program.child(node, index), _SET), 0)
-        if program.kinds[value] != NULLABLE:
-            continue
-        value = program.child(value, 0)
-        kind = program.kinds[value]
-        if kind == STRING or kind == BYTES:
-            out[index] = _TEXT
-        elif kind == LONG and program.low[value] == _LEAST and program.high[value] == _GREATEST:
-            out[index] = _NUMBER
+        out[index] = _plain_value(program, program.child(program.child(program.child(node, index), _SET), 0))
     return out
+
+
+def plain_key(program: Program) -> array[int]:
+    """The same of the key's columns."""
+    node = program.child(0, _KEY)
+    out = array("B", [0] * (program.counts[node] + 1))
+    for index in range(program.counts[node]):
+        out[index] = _plain_value(program, program.child(node, index))
+    return out
+
+
+def _plain_value(program: Program, value: int) -> int:
+    if program.kinds[value] != NULLABLE:
+        return 0
+    value = program.child(value, 0)
+    kind = program.kinds[value]
+    if kind == STRING or kind == BYTES:
+        return _TEXT
+    if kind == LONG and program.low[value] == _LEAST and program.high[value] == _GREATEST:
+        return _NUMBER
+    return 0
 
 
 @cython.boundscheck(False)
@@ -497,6 +522,8 @@ class Groups:
     ) -> int:
         mask = self.size - 1
         for row in range(rows):
+            if cython.compiled and row + _AHEAD < rows:
+                fetch(cython.address(slots[hashes[row + _AHEAD, 1] & mask]))  # noqa: F821
             slot = hashes[row, 1] & mask
             size = places[row, 3] - places[row, 1]
             while True:

@@ -20,7 +20,7 @@ import numpy as np
 from penstock.model.schema import TableId, TableSchema
 from penstock.pipeline.fold import manifest as manifests
 from penstock.pipeline.fold.adapt import adapt_rows, surviving
-from penstock.pipeline.fold.entries import Content, Entries, concat, nothing
+from penstock.pipeline.fold.entries import Content, Entries, concat, merged_order, nothing
 from penstock.pipeline.fold.manifest import BucketRuns
 from penstock.pipeline.fold.state_file import Piece, Run, RunId, open_runs, write_run
 from penstock.settings import MergeSettings
@@ -102,10 +102,10 @@ class BucketState:
         key = (table, content)
         return [*reversed(self._fresh.get(key, [])), *self._index.get(key, ())]
 
-    def find(self, chain: Sequence[TableSchema], keys: Any) -> tuple[Any, Entries]:
+    def find(self, chain: Sequence[TableSchema], keys: Any, *, ordered: bool = True) -> tuple[Any, Entries]:
         """The rows under these keys (sorted and unique): which keys have any, and their entries in that order.
 
-        The entries are of the last schema of `chain`.
+        The entries are of the last schema of `chain`. Unless they must be `ordered`, both come as they were found.
         """
         schema = chain[-1]
         missing = np.ones(len(keys), bool)
@@ -129,9 +129,10 @@ class BucketState:
             return np.zeros(0, np.int64), nothing(Content.ROWS, schema)
         numbers, merged = hits[0], found[0]
         if len(found) > 1:
-            numbers = np.concatenate(hits)
-            order = np.argsort(numbers)
-            numbers, merged = numbers[order], concat(found, schema).take(order)
+            numbers, merged = np.concatenate(hits), concat(found, schema)
+            if ordered:
+                order = np.argsort(numbers)
+                numbers, merged = numbers[order], merged.take(order)
         alive = np.flatnonzero(merged.lows > 0)
         return (numbers, merged) if len(alive) == len(merged) else (numbers[alive], merged.take(alive))
 
@@ -312,11 +313,7 @@ def _newest(pieces: list[Entries], schema: TableSchema, content: Content = Conte
         first = np.ones(len(order), bool)
         first[1:] = (keys[1:] != keys[:-1]) | (lows[1:] != lows[:-1]) | (nodes[1:] != nodes[:-1])
         return both.take(order[first])
-    order = np.argsort(both.keys, kind="stable")
-    keys = both.keys[order]
-    first = np.ones(len(order), bool)
-    first[1:] = keys[1:] != keys[:-1]
-    return both.take(order[first])
+    return both.take(merged_order(list(map(len, pieces)), both.keys, both.keys))
 
 
 def _adapted(entries: Entries, chain: Sequence[TableSchema]) -> Entries:

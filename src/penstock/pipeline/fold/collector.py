@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,9 +21,12 @@ _OPS = {op: number for number, op in enumerate(Op)}
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """Changes that make records: encoded, and of each its version, the number of its operation and its write time."""
+    """Changes that make records: encoded, and of each its version, the number of its operation and its write time.
 
-    changes: bytes
+    Many sinks want rows and never look at the changes, so these are put together when they are asked for.
+    """
+
+    changes: Callable[[], bytes]
     versions: Any
     ops: Any
     # None where one of them may have none.
@@ -36,8 +40,8 @@ class Collector:
         self._schema = schema
         self._now_s = now_s
         self._before = before
-        self._changes: list[bytes] = []
-        self._states: list[bytes] = []
+        self._changes: list[Callable[[], bytes]] = []
+        self._states: list[bytes | memoryview] = []
         self._state_count = 0
         self._afters: list[Any] = []
         self._befores: list[Any] = []
@@ -46,13 +50,15 @@ class Collector:
         self._times: list[Any] = []
         self.parts = 0
 
-    def add(self, news: News, states: bytes, state_count: int, afters: Any, befores: Any) -> None:
+    def add(
+        self, news: News, states: Sequence[bytes | memoryview], state_count: int, afters: Any, befores: Any
+    ) -> None:
         """Records: their changes, some states, and per record the numbers of its states among them (-1: none)."""
         if not len(news.versions):
             return
         self.parts += 1
         self._changes.append(news.changes)
-        self._states.append(states)
+        self._states += [part for part in states if len(part)]
         for numbers, out in ((afters, self._afters), (befores, self._befores)):
             out.append(np.where(numbers < 0, -1, numbers + self._state_count))
         self._versions.append(news.versions)
@@ -74,12 +80,12 @@ class Collector:
         changes = avro.encode(self._schema, [one.change for one in told])
         encoded = avro.encode(self._schema, states)
         news = News(
-            bytes(changes.rows),
+            lambda: bytes(changes.rows),
             np.array([one.version for one in told], np.int64),
             np.array([_OPS[one.change.op] for one in told], np.uint8),
             None,
         )
-        self.add(news, bytes(encoded.rows), len(states), numbers[:, 0], numbers[:, 1])
+        self.add(news, [encoded.rows], len(states), numbers[:, 0], numbers[:, 1])
 
     def records(self, *, every: bool, single: bool) -> Records | None:
         """All of them, or with `every` False only the last of each row; None when there are none.
@@ -89,10 +95,11 @@ class Collector:
         if not self.parts:
             return None
         versions = np.concatenate(self._versions)
-        rows = images(self._schema, ChangeBatch(self._schema, self._state_count, b"".join(self._states)), self._now_s)
+        states = self._states[0] if len(self._states) == 1 else b"".join(self._states)
+        rows = images(self._schema, ChangeBatch(self._schema, self._state_count, states), self._now_s)
         made = Records(
             self._schema,
-            ChangeBatch(self._schema, len(versions), b"".join(self._changes)),
+            lambda: ChangeBatch(self._schema, len(versions), b"".join(changes() for changes in self._changes)),
             _taken(rows, np.concatenate(self._afters)),
             _taken(rows, np.concatenate(self._befores)) if self._before else None,
             pa.array(versions, pa.int64()),

@@ -9,6 +9,7 @@ search over a plain array.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -17,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.model.schema import TableId, TableSchema
+from penstock.pipeline.fold._merge import merge_order
 
 # The key of what concerns the table as a whole.
 TABLE_KEY = 0
@@ -144,6 +146,21 @@ def concat(pieces: list[Entries], schema: TableSchema) -> Entries:
     )
 
 
+def merged_order(lengths: Sequence[int], highs: Any, lows: Any) -> Any:
+    """The order of entries of several runs, from the newest to the oldest, that makes one run of them.
+
+    `highs` and `lows` are the two halves of the runs' keys one after another. Of equal keys the newest one counts.
+    """
+    count = len(highs)
+    if len(lengths) == 1 or not count:
+        return np.arange(count)
+    bounds: Any = np.concatenate(([0], np.cumsum(np.array(lengths, np.int64))))
+    order: Any = np.empty(count, np.int64)
+    views: list[Any] = [memoryview(table) for table in (highs, lows, bounds, bounds.copy(), order)]
+    made = merge_order(*views)
+    return order[:made]
+
+
 def nothing(content: Content, schema: TableSchema) -> Entries:
     return Entries(
         content, schema, np.zeros(0, np.uint64), np.zeros(0, np.uint64), *_no_seconds(), pa.array([], pa.large_binary())
@@ -158,7 +175,7 @@ def empty_rows(count: int) -> pa.LargeBinaryArray:
     return binary_array(np.zeros(count + 1, np.int64), b"")
 
 
-def binary_array(offsets: Any, data: bytes) -> pa.LargeBinaryArray:
+def binary_array(offsets: Any, data: bytes | memoryview) -> pa.LargeBinaryArray:
     """Values that stand one after another in `data`; `offsets` has one entry more than there are values."""
     bounds = np.ascontiguousarray(offsets, np.int64)
     buffers = [None, pa.py_buffer(bounds), pa.py_buffer(data)]

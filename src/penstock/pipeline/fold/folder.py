@@ -82,7 +82,7 @@ class Folder:
             if batch.schema.fingerprint != fold.schema.fingerprint:
                 batch = adapt(batch, fold.schema, surviving(chain, batch.schema, fold.schema))
             batches.append(batch)
-        rows = b"".join(batch.rows for batch in batches)
+        rows = batches[0].rows if len(batches) == 1 else b"".join(batch.rows for batch in batches)
         several = len({run.node for run in runs}) > 1
         return fold.fold(ChangeBatch(fold.schema, sum(batch.count for batch in batches), rows), copies=several)
 

@@ -38,7 +38,7 @@ class Scan:
     """What one pass over rows found, one line per change; numpy arrays."""
 
     schema: TableSchema
-    rows: bytes
+    rows: bytes | memoryview
     reader: RowReader
     places: Any
     marks: Any
@@ -168,7 +168,7 @@ def scan(batch: ChangeBatch, *, content: bool = True) -> Scan:
     count = len(batch)
     if count < 0 or batch.count * rules.least_bytes() > len(batch.rows):
         raise CorruptLog(f"rows are damaged: {len(batch.rows)} bytes cannot hold {batch.count} changes")
-    rows = batch.rows if isinstance(batch.rows, bytes) else bytes(batch.rows)
+    rows = batch.rows
     reader = RowReader(rows)
     rules.skip_rows(reader, batch.skip)
     places = np.zeros((count, 6), np.int64)
@@ -201,7 +201,7 @@ def _kernel(schema: TableSchema, content: bool) -> KeyScan:
     return cast(KeyScan, known)
 
 
-def split(batch: ChangeBatch, buckets: int) -> list[tuple[int, int, bytes]]:
+def split(batch: ChangeBatch, buckets: int) -> list[tuple[int, int, memoryview]]:
     """The batch by bucket of the partition's hash: bucket, number of changes, and their rows in order, without seals.
 
     The deletion of a whole table goes to every bucket.
@@ -212,7 +212,7 @@ def split(batch: ChangeBatch, buckets: int) -> list[tuple[int, int, bytes]]:
     outs = [RowBuffer(max(256, 2 * len(batch.rows) // buckets)) for _ in range(buckets)]
     views = [view(table) for table in (found.places, found.marks, found.hashes)]
     counts = split_rows(found.reader, *views, 0, outs)
-    return [(bucket, count, outs[bucket].take()) for bucket, count in enumerate(counts) if count]
+    return [(bucket, count, outs[bucket].give()) for bucket, count in enumerate(counts) if count]
 
 
 def key_bytes(batch: ChangeBatch) -> pa.LargeBinaryArray:

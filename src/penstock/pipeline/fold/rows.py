@@ -128,7 +128,7 @@ class RowFold:
         groups, firsts = scan.group_by_key()
         chosen = np.arange(len(firsts)) if len(rows) == len(scan) else np.unique(groups[rows])
         group_keys = self._keys[firsts[chosen]]
-        order = np.argsort(group_keys, kind="stable")
+        order = np.argsort(group_keys)
         chosen, group_keys = chosen[order], group_keys[order]
         twins = group_keys[1:] == group_keys[:-1]
         bad = set((group_keys[1:][twins] >> _HALF).tolist())
@@ -139,7 +139,8 @@ class RowFold:
     def _joined(self, scan: Scan, rows: Any, grouped: tuple[Any, Any, Any]) -> set[int]:
         """Join groups of changes to what the state has of their rows; or the partitions where that is not one row."""
         group_keys = grouped[2]
-        places, priors = self.state.find(self.chain, group_keys)
+        # What is told of the rows before needs the priors in order; else the order does not matter.
+        places, priors = self.state.find(self.chain, group_keys, ordered=self.before or self.complex)
         several = priors.lows != 1
         if several.any():
             return set((group_keys[places[several]] >> _HALF).tolist())
@@ -157,12 +158,14 @@ class RowFold:
         order, bounds = self._order(scan, rows, groups, chosen)
         records = np.zeros((len(rows) if self.every else len(chosen), 4), np.int64)
         altered = np.zeros((len(chosen), 4), np.int64)
-        # Unless every record is wanted, the states can hardly take more than what they are made of.
+        # Unless every record is wanted, the states can hardly take more than what they are made of. What of it is not
+        # needed is never touched.
         joiner = self._joiner(len(scan.rows) + len(data))
-        starts = scan.places[order, START]
         joiner.join(
             scan.reader,
-            view(starts),
+            view(scan.places),
+            view(scan.marks),
+            view(scan.times),
             view(order),
             view(bounds),
             RowReader(data),
@@ -177,7 +180,7 @@ class RowFold:
         altered = altered[: joiner.rows]
         if joiner.clashes or not len(records):
             return joiner.clashes
-        states = joiner.out.take()
+        states = joiner.out.give()
         ends = np.concatenate(([0], records[:, 2]))
         numbers = np.arange(len(records))
         befores = np.full(len(records), -1, np.int64)
@@ -185,7 +188,7 @@ class RowFold:
         if self.before:
             extra, extra_count, befores = self._befores(records, altered, prior_starts, data, priors)
         news = self._news(scan, np.ascontiguousarray(records[:, 0]), records[:, 1])
-        self.collector.add(news, states + extra, len(records) + extra_count, numbers, befores)
+        self.collector.add(news, [states, extra], len(records) + extra_count, numbers, befores)
         kept = binary_array(ends, states)
         if self.every:
             kept = kept.take(altered[:, 1])
@@ -215,18 +218,22 @@ class RowFold:
     @staticmethod
     def _news(scan: Scan, chosen: Any, versions: Any) -> News:
         """These changes; where a partition is one row, its deletion is told as the row's own."""
-        rows = scan.pick(chosen)
         ops = scan.ops[chosen]
         times = None if (scan.flags[chosen] & keys.TIMELESS).any() else scan.times[chosen]
         wide = ops == _DELETE_PARTITION
-        if not wide.any():
-            return News(rows, versions, ops, times)
-        # A picked row is as long as it was, with a seal of one byte; the operation stands in its first byte.
-        lengths = scan.places[chosen, TAIL] + 1 - scan.places[chosen, START]
-        starts = np.cumsum(lengths) - lengths
-        data = np.frombuffer(rows, np.uint8).copy()
-        data[starts[wide]] = 2 * _DELETE
-        return News(data.tobytes(), versions, np.where(wide, np.uint8(_DELETE), ops), times)
+
+        def changes() -> bytes:
+            rows = scan.pick(chosen)
+            if not wide.any():
+                return rows
+            # A picked row is as long as it was, with a seal of one byte; the operation stands in its first byte.
+            lengths = scan.places[chosen, TAIL] + 1 - scan.places[chosen, START]
+            starts = np.cumsum(lengths) - lengths
+            data = np.frombuffer(rows, np.uint8).copy()
+            data[starts[wide]] = 2 * _DELETE
+            return data.tobytes()
+
+        return News(changes, versions, np.where(wide, np.uint8(_DELETE), ops), times)
 
     @staticmethod
     def _with_prior_due(altered: Any, prior_starts: Any, priors: Entries, due: Any) -> Any:
@@ -398,14 +405,15 @@ class RowFold:
         table = table[: joiner.records]
         if not len(table):
             return
-        states = joiner.out.take()
+        states = joiner.out.give()
         numbers = np.arange(len(table))
         extra = data if self.before else b""
         befores = table[:, 0] + len(table) if self.before else np.full(len(table), -1, np.int64)
         count = len(table) + (len(entries) if self.before else 0)
         ops = np.where(table[:, 5] > 0, np.uint8(_UPDATE), np.uint8(_DELETE))
-        news = News(joiner.news.take(), table[:, 1], ops, None)
-        self.collector.add(news, states + extra, count, numbers, befores)
+        changes = joiner.news.take()
+        news = News(lambda: changes, table[:, 1], ops, None)
+        self.collector.add(news, [states, extra], count, numbers, befores)
         kept = binary_array(np.concatenate(([0], table[:, 2])), states)
         dead = np.where(table[:, 5] > 0, 0, now_s)
         ones = np.ones(len(table), np.uint64)

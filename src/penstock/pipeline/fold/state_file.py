@@ -23,7 +23,6 @@ from penstock.pipeline.fold.entries import SCHEMA, Content, Entries
 from penstock.system.checksum import crc32
 
 FORMAT = 1
-_READ_BYTES = 1 << 20
 # How many buckets a process keeps open.
 _BUCKETS_MAX = 256
 
@@ -132,11 +131,9 @@ def open_runs(directory: str, bucket: int, runs: Iterable[RunId]) -> list[Run]:
 
 
 def checksum(path: str) -> int:
-    crc = 0
-    with open(path, "rb") as file:
-        while data := file.read(_READ_BYTES):
-            crc = crc32(data, crc)
-    return crc
+    # Mapped, so that it is not copied only to be looked at.
+    with pa.memory_map(path) as file:
+        return crc32(file.read_buffer())
 
 
 def write_run(directory: str, name: str, pieces: Iterable[Entries]) -> RunId | None:

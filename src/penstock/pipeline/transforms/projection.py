@@ -40,7 +40,7 @@ class Projection:
         return replace(
             records,
             schema=self.target,
-            changes=from_arrow(self.target, batch),
+            source=from_arrow(self.target, batch),
             after=self._rows(records.after),
             before=self._rows(records.before),
             # A mask can give several rows the same key.

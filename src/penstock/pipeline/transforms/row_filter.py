@@ -85,7 +85,7 @@ def as_deletes(records: Records, gone: pa.BooleanArray) -> Records:
             arrays.append(found)
     names = old.schema.names
     changes = from_arrow(records.schema, pa.RecordBatch.from_arrays(arrays, names=names))
-    return replace(records, changes=changes, after=_null_where(records.after, gone), ops=None)
+    return replace(records, source=changes, after=_null_where(records.after, gone), ops=None)
 
 
 def _absent_where(cell: pa.StructArray, gone: pa.BooleanArray) -> pa.StructArray:
