@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,13 +25,19 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.errors import CorruptCheckpoint, UnsupportedFormat
+from penstock.pipeline.fold.entries import merged_order
 from penstock.system.checksum import crc32
 
 GONE = 0xFFFFFFFF
 _VERSION = b"1"
 _COLUMNS = {"high": np.uint64, "low": np.uint64, "file": np.uint32, "row": np.uint32}
-# A run is merged with the new one when it has at most so many times its entries.
-_MERGE_FACTOR = 4
+# A run is merged with all that is newer when it has at most so many times as many entries, and so many are.
+_MERGE_FACTOR = 2
+_MERGED_RUNS_MIN = 2
+# So many entries are merged at a time.
+_PIECE_ENTRIES = 1 << 16
+# More than what a run file has around its columns, the names of files aside.
+_HEADERS_BYTES = 1 << 14
 # Open runs of this process; Spark keeps its Python workers from batch to batch.
 _OPEN_RUNS_MAX = 512
 
@@ -48,6 +54,11 @@ class Entries:
 
     def __len__(self) -> int:
         return len(self.high)
+
+    def slice(self, start: int, stop: int) -> Entries:
+        """Some of them; they share memory."""
+        high, low, file, row = (getattr(self, name)[start:stop] for name in _COLUMNS)
+        return Entries(high, low, file, row, self.files)
 
     def find(self, high: Any, low: Any) -> Any:
         """For each hash the number of its entry, or -1. `high` is best sorted: near look-ups share the cache."""
@@ -69,9 +80,10 @@ class Entries:
 
 def sort_order(high: Any, low: Any) -> Any:
     """The order by hash; equal hashes stay in the order of arrival."""
-    order = np.argsort(high, kind="stable")
-    sorted_high, sorted_low = high[order], low[order]
-    if ((sorted_high[1:] == sorted_high[:-1]) & (sorted_low[1:] != sorted_low[:-1])).any():
+    order = np.argsort(high)
+    sorted_high = high[order]
+    if (sorted_high[1:] == sorted_high[:-1]).any():
+        # Hardly ever; a sort that keeps the order of equals takes several times as long.
         return np.lexsort((low, high))
     return order
 
@@ -84,35 +96,58 @@ def last_of_each(high: Any, low: Any) -> Any:
 
 
 def merge(runs: Sequence[Entries], *, drop_gone: bool) -> Entries:
-    """One run of several that are given from the oldest to the newest. `drop_gone`: there are no older ones left."""
+    """One run of several that are given from the oldest to the newest. `drop_gone`: there are no older ones left.
+
+    It is done piece by piece: what is merged at a time stays in the processor's cache, and large temporary arrays would
+    cost more than the merge itself.
+    """
     files: dict[str, int] = {}
-    numbers = []
-    for run in runs:
-        mapping = np.array([files.setdefault(name, len(files)) for name in run.files] or [0], np.uint32)
-        gone = run.file == GONE
-        numbers.append(np.where(gone, np.uint32(GONE), mapping[np.where(gone, 0, run.file)]).astype(np.uint32))
-    high = np.concatenate([run.high for run in runs])
-    low = np.concatenate([run.low for run in runs])
-    file = np.concatenate(numbers)
-    row = np.concatenate([run.row for run in runs])
-    order = sort_order(high, low)
-    order = order[last_of_each(high[order], low[order])]
-    if drop_gone:
-        order = order[file[order] != GONE]
-    return _compact(Entries(high[order], low[order], file[order], row[order], tuple(files)))
+    numbers = [[files.setdefault(name, len(files)) for name in run.files] for run in runs]
+    columns = [np.empty(sum(map(len, runs)), kind) for kind in _COLUMNS.values()]
+    used = np.zeros(len(files) + 1, bool)
+    made = 0
+    for bounds in _pieces(runs):
+        parts = list(reversed([run.slice(*bound) for run, bound in zip(runs, bounds, strict=True)]))
+        file = np.concatenate([_renumbered(part.file, to) for part, to in zip(parts, reversed(numbers), strict=True)])
+        high, low, row = (np.concatenate([getattr(part, name) for part in parts]) for name in ("high", "low", "row"))
+        order = merged_order(list(map(len, parts)), high, low)
+        if drop_gone:
+            order = order[file[order] != GONE]
+        for column, values in zip(columns, (high, low, file, row), strict=True):
+            np.take(values, order, out=column[made : made + len(order)], mode="clip")
+        used[np.minimum(columns[2][made : made + len(order)], len(files))] = True
+        made += len(order)
+    high, low, file, row = (column[:made] for column in columns)
+    return _compact(Entries(high, low, file, row, tuple(files)), used[:-1])
 
 
-def _compact(entries: Entries) -> Entries:
+def _pieces(runs: Sequence[Entries]) -> Iterator[list[tuple[int, int]]]:
+    """Where the same range of hashes begins and ends in each run, range by range."""
+    largest = max(runs, key=len)
+    count = -(-sum(map(len, runs)) // _PIECE_ENTRIES)
+    cuts = np.unique(largest.high[[len(largest) * part // count for part in range(1, count)]])
+    edges = [np.concatenate(([0], np.searchsorted(run.high, cuts), [len(run)])).tolist() for run in runs]
+    for part in range(len(cuts) + 1):
+        yield [(edge[part], edge[part + 1]) for edge in edges]
+
+
+def _renumbered(file: Any, numbers: Sequence[int]) -> Any:
+    """The numbers of files with others in their place."""
+    if numbers == list(range(len(numbers))):
+        return file
+    mapping = np.array([*numbers, GONE], np.uint32)
+    # What is gone has the greatest number of all.
+    return mapping[np.minimum(file, np.uint32(len(numbers)))]
+
+
+def _compact(entries: Entries, used: Any) -> Entries:
     """The same without files that no entry names any more."""
-    used = np.unique(entries.file)
-    used = used[used != GONE]
-    if len(used) == len(entries.files):
+    if used.all():
         return entries
-    mapping = np.zeros(len(entries.files) + 1, np.uint32)
-    mapping[used] = np.arange(len(used), dtype=np.uint32)
-    gone = entries.file == GONE
-    file = np.where(gone, np.uint32(GONE), mapping[np.where(gone, 0, entries.file)]).astype(np.uint32)
-    return Entries(entries.high, entries.low, file, entries.row, tuple(entries.files[number] for number in used))
+    numbers = np.maximum(np.cumsum(used) - 1, 0).tolist()
+    file = _renumbered(entries.file, numbers)
+    files = tuple(name for name, there in zip(entries.files, used.tolist(), strict=True) if there)
+    return Entries(entries.high, entries.low, file, entries.row, files)
 
 
 def runs_to_merge(sizes: Sequence[int], new: int) -> int:
@@ -123,7 +158,7 @@ def runs_to_merge(sizes: Sequence[int], new: int) -> int:
             break
         new += size
         count += 1
-    return count
+    return count if count >= _MERGED_RUNS_MIN else 0
 
 
 def to_file(entries: Entries) -> pa.Buffer:
@@ -133,10 +168,12 @@ def to_file(entries: Entries) -> pa.Buffer:
     batch = pa.record_batch([pa.array(array) for array in arrays], names=list(_COLUMNS)).replace_schema_metadata(
         metadata
     )
-    sink = pa.BufferOutputStream()
+    # A buffer that need not grow, and so is not copied: what is around the batch repeats the metadata.
+    room = pa.allocate_buffer(pa.ipc.get_record_batch_size(batch) + 4 * len(metadata["files"]) + _HEADERS_BYTES)
+    sink = pa.FixedSizeBufferWriter(room)
     with pa.ipc.new_file(sink, batch.schema) as writer:
         writer.write_batch(batch)
-    return sink.getvalue()
+    return room.slice(0, sink.tell())
 
 
 def _checksum(arrays: Sequence[Any]) -> int:
