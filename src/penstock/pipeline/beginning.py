@@ -48,7 +48,7 @@ def begin_from_delta(settings: Settings, tables: Sequence[TableId], as_of_us: in
 
 def _chosen(settings: Settings, tables: Sequence[TableId]) -> list[TableSchema]:
     newest: dict[TableId, TableSchema] = {}
-    for schema in source.schemas(settings):
+    for schema in source.schemas(settings).newest:
         known = newest.get(schema.table)
         newest[schema.table] = schema if known is None or schema.version > known.version else known
     for table in tables:

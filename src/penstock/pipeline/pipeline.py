@@ -22,6 +22,7 @@ import structlog
 from penstock.errors import DeliveryFailed, Retry, ServerFailed, StorageError, ToolMissing
 from penstock.filters.functions import Functions
 from penstock.log.refusal import full_disk
+from penstock.model.schema import TableSchema
 from penstock.pipeline import dead_letters, outcome, runs
 from penstock.pipeline.checkpoint import Checkpoint, usual_buckets
 from penstock.pipeline.fold.state import StateStore
@@ -66,6 +67,8 @@ class Pipeline:
         self._stop = threading.Event()
         self._error: BaseException | None = None
         self._prepared: set[str] = set()
+        # Tables that are prepared for with the first batch: a task that has to ask for it lets all be read again.
+        self._expected: list[TableSchema] = []
         self._sinks = make_sinks(settings)
         functions = Functions.load(settings.functions)
         self._transforms = Transforms(settings.transform, functions)
@@ -145,7 +148,9 @@ class Pipeline:
     def _run_query(self, spark: SparkSession, *, available_now: bool) -> None:
         settings = self._settings.pipeline
         self._error = None
-        check_against(self._transforms, source.schemas(self._settings))
+        known = source.schemas(self._settings)
+        check_against(self._transforms, known.newest)
+        self._expected = known.settled
         reader = spark.readStream.format("penstock")
         # What is replayed from the dead letters comes as if from one more node.
         logs = (*settings.logs, str(self._checkpoint.replayed))
@@ -208,6 +213,8 @@ class Pipeline:
             raise StorageError(f"the pipeline's state takes {size} bytes, more than merge.state_bytes_max = {limit}")
 
     def _outcomes(self, frame: DataFrame, batch: int, now_us: int) -> list[Outcome]:
+        expected, self._expected = self._expected, []
+        self._prepare([schema for schema in expected if schema.fingerprint not in self._prepared])
         for _ in range(_ROUNDS_MAX):
             plan = TaskPlan(
                 pipeline=self._settings.pipeline.name,
@@ -226,12 +233,14 @@ class Pipeline:
             new = {o.data: o for o in outcomes if o.kind == "schema"}
             if not new:
                 return outcomes
-            self._prepare(sorted(data.decode() for data in new))
+            self._prepare([runs.schema_of(data.decode()) for data in sorted(new)])
         raise DeliveryFailed("the schemas of a batch change each time that it is read", batch=batch)
 
-    def _prepare(self, texts: list[str]) -> None:
+    def _prepare(self, schemas: list[TableSchema]) -> None:
         """Let the sinks know of new versions of tables, older ones first."""
-        schemas = sorted(map(runs.schema_of, texts), key=lambda schema: (schema.table, schema.version))
+        if not schemas:
+            return
+        schemas = sorted(schemas, key=lambda schema: (schema.table, schema.version))
         targets = [self._transforms.target(schema) for schema in schemas]
         for sink in self._sinks:
             sink.prepare(targets)

@@ -24,7 +24,8 @@ _JAVA_LEAST = 17
 
 # The checkpoint manager that writes through the plain file system API halves what a small batch costs. Adaptive
 # execution plans again what a job of one shuffle cannot gain from. A batch is a few large rows, so code that is made
-# for its rows costs more than it saves. What Spark keeps of jobs that are done is for pages that nobody sees. Files of
+# for its rows costs more than it saves; and what goes to Python at once stays small, because Java makes room for it by
+# copying what it has so far. What Spark keeps of jobs that are done is for pages that nobody sees. Files of
 # shuffles stay until Java collects its garbage, which it otherwise seldom needs to.
 _USUAL = {
     "spark.cleaner.periodicGC.interval": "5min",
@@ -48,6 +49,7 @@ _USUAL = {
     "spark.python.worker.reuse": "true",
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.execution.arrow.maxBytesPerBatch": "1m",
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
     "spark.log.level": "ERROR",

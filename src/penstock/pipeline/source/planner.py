@@ -33,6 +33,8 @@ log = structlog.get_logger()
 
 # A subscription is moved when a file of its log is done, and else no more often than this.
 COMMIT_S = 10.0
+# A task costs as much as reading this many bytes.
+PORTION_BYTES_MIN = 4 << 20
 # So many agents are asked at the same time.
 ASKED_MAX = 16
 # How much longer batches are apart for each table beyond the first, as far as the options let them linger. A table
@@ -185,7 +187,13 @@ class Planner:
             if begin.last < until.last:
                 backlogs.append(self._backlog(one, begin, until))
                 self._check(backlogs[-1], until, True)
-        return pack(backlogs, self._options.partition_bytes)
+        return pack(backlogs, self._portion(backlogs))
+
+    def _portion(self, backlogs: Sequence[Backlog]) -> int:
+        """How much one task reads: not more than the option says, and so little that no core waits for another."""
+        size, tasks = self._options.partition_bytes, self._options.buckets
+        total = sum(backlog.bytes for backlog in backlogs) if tasks > 1 else 0
+        return min(size, max(total // tasks, PORTION_BYTES_MIN)) if total else size
 
     def commit(self, end: Mapping[str, Reach]) -> None:
         """Everything up to `end` is delivered."""

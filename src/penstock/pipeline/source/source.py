@@ -8,8 +8,9 @@ query, and tasks run in processes that are used again, so open files stay open b
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException
@@ -33,7 +34,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from penstock.errors import InvalidSetting
-from penstock.model.schema import TableSchema
+from penstock.model.schema import TableId, TableSchema
 from penstock.pipeline.runs import RUN_SCHEMA
 from penstock.pipeline.source.admission import Limits
 from penstock.pipeline.source.flat import FlatBatches
@@ -94,15 +95,37 @@ def pipeline_options(settings: Settings, buckets: int) -> dict[str, str]:
     return out
 
 
-def schemas(settings: Settings) -> list[TableSchema]:
-    """The newest version of every table in every log that a pipeline reads, each once."""
+class Schemas(NamedTuple):
+    """What the logs of a pipeline say of its tables."""
+
+    # The newest version of every table in every log, each once.
+    newest: list[TableSchema]
+    # Those of tables that have changes, and all of them in this one version.
+    settled: list[TableSchema]
+
+
+def schemas(settings: Settings) -> Schemas:
+    """Only headers of files are read: the first one's and the last one's of each log."""
     planner = Planner(parse(pipeline_options(settings, 1)), holds=False)
+    newest: dict[tuple[TableId, str], TableSchema] = {}
+    changed: set[TableId] = set()
+    altered: set[TableId] = set()
     try:
-        readers = [seen.place.reader(seen.address) for seen in planner.look().values()]
-        found = [reader.heading(reader.numbers()[-1]).schema for reader in readers]
-        return list({(schema.table, schema.fingerprint): schema for schema in found}.values())
+        for seen in planner.look().values():
+            reader = seen.place.reader(seen.address)
+            numbers = reader.numbers()
+            oldest, schema = (reader.heading(number).schema for number in (numbers[0], numbers[-1]))
+            newest[schema.table, schema.fingerprint] = schema
+            if seen.mark.rows:
+                changed.add(schema.table)
+            if oldest.fingerprint != schema.fingerprint or oldest.version != schema.version:
+                altered.add(schema.table)
     finally:
         planner.close()
+    found = list(newest.values())
+    several = Counter(schema.table for schema in found)
+    settled = [one for one in found if one.table in changed - altered and several[one.table] == 1]
+    return Schemas(found, settled)
 
 
 class LogPartition(InputPartition):

@@ -28,7 +28,9 @@ from penstock.pipeline.source.places import Address
 # Blocks are put together up to about this size before they are worked on.
 GATHER_BYTES = 2 << 20
 # A run that has grown to this size is sent on, and so is everything when all runs together have grown to the other.
-RUN_BYTES = 4 << 20
+# Java copies a run several times on its way, which takes longer when it does not fit the processor's cache.
+RUN_BYTES = 512 << 10
+_RUN_GATHER_BYTES = 1 << 20
 HELD_BYTES = 32 << 20
 
 
@@ -178,7 +180,7 @@ def read_runs(
     ready: list[Run] = []
     held = 0
     for address, reader, stretch in pieces:
-        for gathered in gather(reader, stretch):
+        for gathered in gather(reader, stretch, _RUN_GATHER_BYTES):
             for run in builder.add(address.node, gathered):
                 ready.append(run)
                 held += len(run.rows)

@@ -186,6 +186,18 @@ def test_a_query_that_reads_what_is_there_does_not_wait(tmp_path: Path) -> None:
     assert tables.batch() == 11
 
 
+def test_a_batch_is_read_by_as_many_tasks_as_there_are_buckets_when_it_is_large_enough(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, "big", 0, 60, each=10, note="y" * 1000)
+    for least, tasks in ((64 << 10, 3), (500 << 10, 1)):
+        monkeypatch.setattr("penstock.pipeline.source.planner.PORTION_BYTES_MIN", least)
+        plan = planner(tmp_path, buckets="3")
+        found = plan.partitions(plan.initial(), plan.end())
+        assert len(found) == tasks
+        assert ids(found) == list(range(600))
+
+
 def test_a_quiet_table_does_not_wait_for_a_busy_one(tmp_path: Path) -> None:
     write(tmp_path, "busy", 0, 100, each=10)
     write(tmp_path, "quiet", 5000, 1)

@@ -221,4 +221,25 @@ def test_a_pipelines_settings_become_options(tmp_path: Path) -> None:
     assert (options.token_file, options.tls_ca_file, options.on_loss) == ("/token", "/ca", "skip")
     assert options.retention == settings.retention
     assert options.max_rows_per_trigger == 7
-    assert [str(schema.table) for schema in schemas(settings)] == ["shop.orders"]
+    found = schemas(settings)
+    assert [str(schema.table) for schema in found.newest] == ["shop.orders"]
+    assert found.settled == found.newest
+
+
+def test_a_table_is_settled_when_all_its_changes_have_one_schema(tmp_path: Path) -> None:
+    for node in ("n1", "n2"):
+        write(tmp_path / node, "orders", 0, 1)
+        write(tmp_path / node, "altered", 0, 1)
+    write(tmp_path / "n1", "altered", 1, 1, schema=with_column(schema_of("altered"), "more", t.TEXT))
+    write(tmp_path / "n1", "one_node", 0, 1)
+    write(tmp_path / "n2", "one_node", 0, 1, schema=with_column(schema_of("one_node"), "more", t.TEXT))
+    write(tmp_path / "n1", "empty", 0, 0)
+    logs = [str(tmp_path / "n1"), str(tmp_path / "n2")]
+    found = schemas(Settings.model_validate({"pipeline": {"name": "pipe", "logs": logs}}))
+    assert {str(schema.table) for schema in found.newest} == {
+        "shop.orders",
+        "shop.altered",
+        "shop.one_node",
+        "shop.empty",
+    }
+    assert found.settled == [schema_of("orders")]
