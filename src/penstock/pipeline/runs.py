@@ -26,6 +26,7 @@ RUN_SCHEMA: pa.Schema = pa.schema(
         pa.field("table", pa.string(), nullable=False),
         pa.field("schema", pa.string(), nullable=False),
         pa.field("node", pa.string(), nullable=False),
+        pa.field("place", pa.int64(), nullable=False),
         pa.field("count", pa.int32(), nullable=False),
         pa.field("rows", pa.binary(), nullable=False),
     ]
@@ -43,6 +44,9 @@ class Run:
     bucket: int
     count: int
     rows: bytes | memoryview
+    # Grows with the place in the node's log at which the run begins: several tasks may have read the log, and what each
+    # has read may arrive in any order.
+    place: int = 0
 
     def batch(self) -> ChangeBatch:
         """The changes as a batch without positions."""
@@ -74,6 +78,7 @@ def to_arrow(runs: Sequence[Run]) -> pa.RecordBatch:
         texts([run.schema.table.table for run in runs]),
         texts([schema_text(run.schema) for run in runs]),
         texts([run.node for run in runs]),
+        integers([run.place for run in runs], pa.int64()),
         integers([run.count for run in runs], pa.int32()),
         binaries([run.rows for run in runs], pa.binary()),
     ]
@@ -82,7 +87,8 @@ def to_arrow(runs: Sequence[Run]) -> pa.RecordBatch:
 
 def from_arrow(batch: pa.RecordBatch) -> Iterator[Run]:
     """The inverse of `to_arrow`. The rows are views into the batch, which must stay as long as they do."""
-    buckets, schemas, nodes, counts = (batch.column(name).to_pylist() for name in ("bucket", "schema", "node", "count"))
+    names = ("bucket", "schema", "node", "count", "place")
     rows = batch.column("rows")
-    for at, (bucket, text, node, count) in enumerate(zip(buckets, schemas, nodes, counts, strict=True)):
-        yield Run(schema_of(text), node, bucket, count, memoryview(rows[at].as_buffer()).cast("B"))
+    told = zip(*(batch.column(name).to_pylist() for name in names), strict=True)
+    for at, (bucket, text, node, count, place) in enumerate(told):
+        yield Run(schema_of(text), node, bucket, count, memoryview(rows[at].as_buffer()).cast("B"), place)

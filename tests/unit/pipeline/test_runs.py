@@ -14,13 +14,14 @@ from tests.many_logs import batch, schema_of
 def test_runs_come_back_with_their_schema_and_rows() -> None:
     tables = [schema_of("a"), schema_of("b"), schema_of("a")]
     made = [
-        Run(schema, f"n{at}", at, 3, memoryview(batch(schema, 10 * at, 3).rows)) for at, schema in enumerate(tables)
+        Run(schema, f"n{at}", at, 3, memoryview(batch(schema, 10 * at, 3).rows), 7 << 50 | at)
+        for at, schema in enumerate(tables)
     ]
     rows = runs.to_arrow(made)
     assert rows.schema.equals(RUN_SCHEMA)
     found = list(runs.from_arrow(rows))
-    assert [(run.schema, run.node, run.bucket, run.count, bytes(run.rows)) for run in found] == [
-        (run.schema, run.node, run.bucket, run.count, bytes(run.rows)) for run in made
+    assert [(run.schema, run.node, run.bucket, run.place, run.count, bytes(run.rows)) for run in found] == [
+        (run.schema, run.node, run.bucket, run.place, run.count, bytes(run.rows)) for run in made
     ]
     assert [change.key["id"] for change in avro.decode(found[1].batch())] == [10, 11, 12]
     assert rows.column("table").to_pylist() == ["a", "b", "a"]

@@ -44,8 +44,9 @@ class Folder:
         state.now_s = max(now_s, state.expired_to)
         state.forget_deleted_s = self._forget_deleted_s
         tables: dict[TableId, list[Run]] = {}
-        # Of copies the first one counts; by node, because runs may come in another order when a batch is done again.
-        for run in sorted(runs, key=lambda run: run.node):
+        # Of copies the first one counts; by node, because runs may come in another order when a batch is done again. Of
+        # one node they are taken as its log has them, because not every database gives its changes times.
+        for run in sorted(runs, key=lambda run: (run.node, run.place)):
             if run.count:
                 tables.setdefault(run.schema.table, []).append(run)
         if self._record is RecordType.CHANGE:

@@ -32,6 +32,8 @@ GATHER_BYTES = 2 << 20
 RUN_BYTES = 512 << 10
 _RUN_GATHER_BYTES = 1 << 20
 HELD_BYTES = 32 << 20
+# More than the size of any file of a log needs.
+_OFFSET_BITS = 40
 
 
 @lru_cache(maxsize=1024)
@@ -51,6 +53,11 @@ class Gathered:
     blocks: list[tuple[int, int, int]] = field(default_factory=list)
     bytes: int = 0
     count: int = 0
+
+    @property
+    def place(self) -> int:
+        """A number that grows with the place of the first change in its log."""
+        return self.file << _OFFSET_BITS | self.blocks[0][0]
 
     def batch(self) -> ChangeBatch:
         """All of it as one batch without positions."""
@@ -120,13 +127,14 @@ class _Held:
     schema: TableSchema
     node: str
     bucket: int
+    place: int
     parts: list[bytes | memoryview] = field(default_factory=list)
     count: int = 0
     size: int = 0
 
     def run(self) -> Run:
         rows = self.parts[0] if len(self.parts) == 1 else b"".join(self.parts)
-        return Run(self.schema, self.node, self.bucket, self.count, rows)
+        return Run(self.schema, self.node, self.bucket, self.count, rows, self.place)
 
 
 class RunBuilder:
@@ -147,7 +155,7 @@ class RunBuilder:
             key = text, node, bucket
             held = self._held.get(key)
             if held is None:
-                held = self._held[key] = _Held(batch.schema, node, bucket)
+                held = self._held[key] = _Held(batch.schema, node, bucket, gathered.place)
             held.parts.append(rows)
             held.count += count
             held.size += len(rows)
