@@ -163,7 +163,10 @@ def capturing(node: CassandraServer, home: Path) -> Iterator[Agent]:
     name = node.directory.name
     agent = Agent(
         Settings(
-            cassandra=CassandraSettings(config_file=node.yaml, contact_points=(node.address,)),
+            # Three nodes that have just started on a busy machine take their time to answer.
+            cassandra=CassandraSettings(
+                config_file=node.yaml, contact_points=(node.address,), connect_timeout_s=_AGREE_S
+            ),
             agent=AgentSettings(directory=home / "logs" / name, node=name, transfer="keep"),
         )
     )
