@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import structlog
 
-from penstock.errors import DeliveryFailed, Retry, ServerFailed, StorageError, ToolMissing
+from penstock.errors import DeliveryFailed, PenstockError, Retry, ServerFailed, StorageError, ToolMissing
 from penstock.filters.functions import Functions
 from penstock.log.refusal import full_disk
 from penstock.model.schema import TableSchema
@@ -98,8 +98,7 @@ class Pipeline:
     def run(self, *, available_now: bool = False) -> None:
         """Deliver until `stop`, or with `available_now` until everything that is there now is delivered."""
         settings = self._settings.pipeline
-        for sink in self._sinks:
-            sink.check()
+        self._check_sinks()
         spark = self._spark or spark_session(f"penstock {settings.name}", settings.master, settings.spark)
         source.register(spark)
         failures = 0
@@ -127,6 +126,16 @@ class Pipeline:
                 # One whose Java machine has died can only say that.
                 with suppress(Exception):
                     spark.stop()
+
+    def _check_sinks(self) -> None:
+        """Refuse what cannot work. A target that was delivered to before is only down, and is waited for."""
+        for sink in self._sinks:
+            try:
+                sink.check()
+            except PenstockError as error:
+                if error.retry is not Retry.TIMED or self._state.committed < 0:
+                    raise
+                log.warning("target down", pipeline=self._settings.pipeline.name, sink=sink.name, error=str(error))
 
     def _consider(self, error: Exception, failures: int) -> None:
         """Wait before the next try, or raise when no retry can help."""

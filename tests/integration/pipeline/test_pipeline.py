@@ -14,7 +14,14 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 
-from penstock.errors import ChangesLost, InvalidSetting, InvalidStatement, PenstockError, SchemaRefused
+from penstock.errors import (
+    ChangesLost,
+    DeliveryFailed,
+    InvalidSetting,
+    InvalidStatement,
+    PenstockError,
+    SchemaRefused,
+)
 from penstock.formats import avro
 from penstock.log.table_log import TableLog
 from penstock.model import types as t
@@ -26,6 +33,7 @@ from penstock.pipeline.compare.lake_rows import LakeShape
 from penstock.pipeline.compare.log_rows import LogRows
 from penstock.pipeline.fold.state import StateStore
 from penstock.pipeline.pipeline import Pipeline
+from penstock.pipeline.sinks.files import FilesSink
 from penstock.pipeline.sinks.lakehouse.delta_sink import DeltaSink
 from penstock.sandbox.cluster import Cluster
 from penstock.sandbox.consistency import Consistency
@@ -322,6 +330,25 @@ def test_transforms_stand_between_the_merge_and_the_sinks(spark: SparkSession, t
     put(tmp_path, "n3", Change(Op.UPDATE, {"id": 2}, {"age": Set(18)}, time=20))
     run(spark, made)
     assert [(row["id"], row["name"]) for row in rows(tmp_path, "lake/people")] == [(2, "B")]
+
+
+def test_target_that_is_down_at_the_start_is_waited_for_once_it_was_delivered_to(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def down(_: object) -> None:
+        raise DeliveryFailed("the target cannot be reached")
+
+    put(tmp_path, "n1", person(1, 100, name="a"))
+    with monkeypatch.context() as patched:
+        patched.setattr(FilesSink, "check", down)
+        with pytest.raises(DeliveryFailed):
+            run(spark, settings(tmp_path, "files"))
+        assert records(tmp_path) == []
+    run(spark, settings(tmp_path, "files"))
+    put(tmp_path, "n1", person(2, 200, name="b"))
+    monkeypatch.setattr(FilesSink, "check", down)
+    run(spark, settings(tmp_path, "files"))
+    assert len(records(tmp_path)) == 2
 
 
 def test_checkpoint_of_another_pipeline_is_refused(spark: SparkSession, tmp_path: Path) -> None:
