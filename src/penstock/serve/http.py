@@ -11,12 +11,14 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import sys
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
+import h11
 import structlog
 import uvicorn
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -40,6 +42,7 @@ log = structlog.get_logger()
 SERVICE_NAME = "penstock-agent"
 # The line of a request and its headers.
 _REQUEST_BYTES_MAX = 16 << 10
+_TOO_LONG, _TOO_LONG_TEXT = 431, "the headers are too long\n"
 _BACKLOG = 64
 _NO_CACHE = {"cache-control": "must-revalidate,no-cache,no-store"}
 # The name of Debezium's only check; it stands for all of ours.
@@ -232,6 +235,17 @@ class HttpServer:
                     self.deadline.cancel()
                 super().connection_lost(exc)
 
+            def send_400_response(self, msg: str) -> None:
+                """h11 tells headers that are too long from what is no request; uvicorn answers both alike."""
+                if getattr(sys.exception(), "error_status_hint", 400) != _TOO_LONG:
+                    super().send_400_response(msg)
+                    return
+                headers = [("content-type", "text/plain; charset=utf-8"), ("connection", "close")]
+                answer = h11.Response(status_code=_TOO_LONG, headers=headers)
+                for event in (answer, h11.Data(data=_TOO_LONG_TEXT.encode()), h11.EndOfMessage()):
+                    self.transport.write(self.conn.send(event) or b"")
+                self.transport.close()
+
         return Bounded
 
 
@@ -260,7 +274,7 @@ class _Guard:
         elif path.startswith("/logs") and not self._logs_without_token:
             return PlainTextResponse("the agent serves its logs only with http.token_file\n", 403)
         if sum(map(len, headers)) + sum(map(len, headers.values())) > _REQUEST_BYTES_MAX:
-            return PlainTextResponse("the headers are too long\n", 431)
+            return PlainTextResponse(_TOO_LONG_TEXT, _TOO_LONG)
         if headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in headers:
             return PlainTextResponse("a request has no body here\n", 413)
         return None
