@@ -174,7 +174,7 @@ def capturing(node: CassandraServer, home: Path) -> Iterator[Agent]:
     thread = threading.Thread(target=agent.run, args=(stop,), daemon=True)
     thread.start()
     try:
-        assert agent.begun.wait(_AGREE_S), agent.status()
+        assert agent.begun.wait(2 * _AGREE_S), agent.status()
         yield agent
     finally:
         stop.set()

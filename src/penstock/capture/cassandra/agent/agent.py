@@ -164,8 +164,8 @@ class Agent:
         connector = self._connector()
         places = PlaceFile(files, directory)
         saved = places.load()
-        place, schemas = saved or (None, beginning.first_schemas(cassandra, connector))
-        name = beginning.node_name(files, directory, settings, connector)
+        place, schemas = saved or (None, beginning.first_schemas(cassandra, connector, stop))
+        name = beginning.node_name(files, directory, settings, connector, stop)
         self.node, self.data_centre = name.node, name.data_centre
         if place is not None:
             log.info("reading on", segment=place.file, position=place.position)

@@ -7,8 +7,11 @@ saved place, so that it does not matter then whether the node is up.
 from __future__ import annotations
 
 import socket
+import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import structlog
 
@@ -18,7 +21,7 @@ from penstock.capture.cassandra.node.connection import Connection, read_secret
 from penstock.capture.cassandra.schema import query as schema_query
 from penstock.capture.cassandra.schema.schemas import Schemas
 from penstock.capture.cassandra.segments.keystore import KeyStore
-from penstock.errors import CorruptCheckpoint, InvalidSetting, LogLocked
+from penstock.errors import CorruptCheckpoint, InvalidSetting, LogLocked, Unreachable
 from penstock.log import sealed
 from penstock.log.lock import try_lock
 from penstock.log.refusal import refused
@@ -30,7 +33,11 @@ log = structlog.get_logger()
 LOCK = "agent.lock"
 NODE = "node.json"
 
+# How long to wait before a node that was lost is asked again.
+_ASK_AGAIN_S = 0.5
+
 Connect = Callable[[], Connection]
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +89,27 @@ def open_keys(settings: CassandraSettings, node: CassandraYaml | None) -> KeySto
     return None
 
 
-def first_schemas(settings: CassandraSettings, connect: Connect) -> Schemas:
+def ask(
+    connect: Connect, question: Callable[[Connection], Answer], *, patience_s: float, stop: threading.Event
+) -> Answer:
+    """What the node answers over a connection of its own.
+
+    A node that has accepted a connection and is then lost, as one that its peers take for down while it starts, is
+    asked again for as long as `patience_s`. One that accepts none is not waited for.
+    """
+    deadline: float | None = None
+    while True:
+        try:
+            with connect() as connection:
+                deadline = deadline or time.monotonic() + patience_s
+                return question(connection)
+        except Unreachable as error:
+            if deadline is None or time.monotonic() >= deadline or stop.wait(_ASK_AGAIN_S):
+                raise
+            log.warning("the node was lost and is asked again", error=str(error))
+
+
+def first_schemas(settings: CassandraSettings, connect: Connect, stop: threading.Event) -> Schemas:
     """Table definitions for an agent that has none yet. Raises Unreachable when the node is to tell and does not."""
     schemas = Schemas()
     if settings.schema_from is SchemaFrom.FILE:
@@ -96,18 +123,18 @@ def first_schemas(settings: CassandraSettings, connect: Connect) -> Schemas:
         if not settings.contact_points:
             message = "table definitions come from the node, but cassandra.contact_points names none"
             raise InvalidSetting(f'{message}; or set cassandra.schema_from to "log" or "file"')
-        with connect() as connection:
-            schemas.load(schema_query.read_rows(connection.session))
+        patience_s = settings.connect_timeout_s
+        schemas.load(ask(connect, lambda node: schema_query.read_rows(node.session), patience_s=patience_s, stop=stop))
     return schemas
 
 
-def node_name(files: Files, directory: str, settings: Settings, connect: Connect) -> NodeName:
+def node_name(files: Files, directory: str, settings: Settings, connect: Connect, stop: threading.Event) -> NodeName:
     """Who the node is: as the settings say, else as noted before, else as the node itself says."""
     node, centre, cluster = settings.agent.node, settings.cassandra.data_centre, settings.cassandra.cluster
     known = _load_name(files, directory)
     if known is None and settings.cassandra.schema_from is SchemaFrom.DRIVER and not (node and centre and cluster):
-        with connect() as connection:
-            local = connection.local()
+        patience_s = settings.cassandra.connect_timeout_s
+        local = ask(connect, Connection.local, patience_s=patience_s, stop=stop)
         known = NodeName(str(local.host_id), local.data_centre, local.cluster)
     if known is None:
         known = NodeName(socket.gethostname(), "")

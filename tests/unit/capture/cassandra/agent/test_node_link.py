@@ -6,7 +6,7 @@ import socket
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -82,14 +82,71 @@ def test_without_contact_points_there_is_no_thread() -> None:
 
 def test_first_start_needs_the_node_and_says_so() -> None:
     with pytest.raises(InvalidSetting, match="contact_points names none"):
-        beginning.first_schemas(CassandraSettings(), lambda: pytest.fail("asked"))
+        beginning.first_schemas(CassandraSettings(), lambda: pytest.fail("asked"), threading.Event())
     settings = CassandraSettings.model_validate({"schema_from": "file"})
     with pytest.raises(InvalidSetting, match=r"needs cassandra\.schema_file"):
-        beginning.first_schemas(settings, lambda: pytest.fail("asked"))
+        beginning.first_schemas(settings, lambda: pytest.fail("asked"), threading.Event())
     down = CassandraSettings(contact_points=("127.0.0.1",), port=_closed_port())
     with pytest.raises(Unreachable, match=r"no CQL connection to 127\.0\.0\.1") as refusal:
         connection.connect(down)
     assert "schema_from" in refusal.value.hint
+
+
+class LostNode:
+    """A node that accepts connections and is lost before it answers, so many times."""
+
+    def __init__(self, losses: int, *, accepts: bool = True) -> None:
+        self.losses = losses
+        self.accepts = accepts
+        self.connections = 0
+        self.open = 0
+
+    def connect(self) -> Any:
+        self.connections += 1
+        if not self.accepts:
+            raise Unreachable("no CQL connection")
+        self.open += 1
+        return self
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.open -= 1
+
+    def answer(self) -> str:
+        if self.connections <= self.losses:
+            raise Unreachable("the node did not say who it is")
+        return "here"
+
+
+def _asked(node: LostNode, patience_s: float, stop: threading.Event) -> Any:
+    answer: Callable[[Any], str] = LostNode.answer
+    return beginning.ask(node.connect, answer, patience_s=patience_s, stop=stop)
+
+
+def test_node_that_is_lost_at_the_start_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(beginning, "_ASK_AGAIN_S", 0)
+    flapping = LostNode(3)
+    assert _asked(flapping, 60, threading.Event()) == "here"
+    assert (flapping.connections, flapping.open) == (4, 0)
+    gone = LostNode(3)
+    with pytest.raises(Unreachable, match="did not say"):
+        _asked(gone, 0, threading.Event())
+    assert (gone.connections, gone.open) == (1, 0)
+    closed = LostNode(3, accepts=False)
+    with pytest.raises(Unreachable, match="no CQL connection"):
+        _asked(closed, 60, threading.Event())
+    assert closed.connections == 1
+
+
+def test_agent_that_is_asked_to_stop_asks_a_lost_node_no_more() -> None:
+    stop = threading.Event()
+    stop.set()
+    lost = LostNode(3)
+    with pytest.raises(Unreachable, match="did not say"):
+        _asked(lost, 60, stop)
+    assert lost.connections == 1
 
 
 def _closed_port() -> int:
@@ -105,7 +162,7 @@ def test_name_of_the_node_is_noted_and_the_settings_win(tmp_path: Path) -> None:
     def named(**agent: object) -> str:
         settings = Settings.model_validate({"agent": agent, "cassandra": {"schema_from": "log"}})
         no_connection: Callable[[], Any] = lambda: pytest.fail("asked")  # noqa: E731
-        return beginning.node_name(OsFiles(), directory, settings, no_connection).node
+        return beginning.node_name(OsFiles(), directory, settings, no_connection, threading.Event()).node
 
     assert named() == socket.gethostname()
     assert named(node="n7") == "n7"
