@@ -47,13 +47,12 @@ cdef class Column:
     cdef int place(self, Py_ssize_t index) except -1
     @cython.locals(at=cython.Py_ssize_t, end=cython.int)
     cdef int _pad(self, Py_ssize_t index) except -1
-    @cython.locals(at=cython.Py_ssize_t, width=cython.int, bits=cython.ulonglong)
+    @cython.locals(at=cython.Py_ssize_t, width=cython.int)
     cdef int put_integer(self, Py_ssize_t index, long long value) except -1
     cdef int put_boolean(self, Py_ssize_t index, int value) except -1
     @cython.locals(at=cython.Py_ssize_t, start=cython.Py_ssize_t, width=cython.int)
     cdef int put_wide(self, Py_ssize_t index, RowReader reader) except -1
-    @cython.locals(start=cython.Py_ssize_t, size=cython.longlong)
-    cdef int put_variable(self, Py_ssize_t index, RowReader reader, int text) except -1
+    cdef int put_variable(self, Py_ssize_t index, RowReader reader, Py_ssize_t start, Py_ssize_t size) except -1
     cdef int _grow_data(self, Py_ssize_t size) except -1
     @cython.locals(start=cython.Py_ssize_t, size=cython.longlong, at=cython.Py_ssize_t, step=cython.Py_ssize_t, negative=cython.bint)
     cdef int put_big(self, Py_ssize_t index, RowReader reader, int unsigned) except -1
@@ -61,7 +60,7 @@ cdef class Column:
     cpdef bint finish(self, Py_ssize_t length) except *
 
 
-@cython.locals(at=cython.Py_ssize_t, end=cython.Py_ssize_t, byte=cython.uint, low=cython.uint, high=cython.uint, more=cython.Py_ssize_t)
+@cython.locals(at=cython.Py_ssize_t, end=cython.Py_ssize_t, byte=cython.uint, low=cython.uint, high=cython.uint, more=cython.Py_ssize_t, word=cython.ulonglong, high_bits=cython.ulonglong)
 cdef int check_utf8(RowReader reader, Py_ssize_t start, Py_ssize_t size) except -1
 
 
@@ -71,10 +70,12 @@ cdef class ColumnReader:
     cdef const int[::1] targets
     cdef list columns
 
-    @cython.locals(row=cython.Py_ssize_t)
     cpdef read_rows(self, RowReader reader, Py_ssize_t count)
-    @cython.locals(program=Program, target=cython.int, kind=cython.int, branch=cython.int, step=cython.int, first=cython.int, child=cython.int)
-    cdef int read(self, RowReader reader, int node, Py_ssize_t index) except -1
+    @cython.locals(program=Program, at=cython.Py_ssize_t, end=cython.Py_ssize_t, index=cython.Py_ssize_t, node=cython.int, target=cython.int, kind=cython.int, byte=cython.longlong, value=cython.longlong)
+    cdef int read(self, RowReader reader, int start, Py_ssize_t first, Py_ssize_t count) except -1
+    cdef int _read_bytes(self, RowReader reader, Py_ssize_t at, long long size, int kind, int target, Py_ssize_t index) except -1
+    cdef int _refuse(self, RowReader reader, Py_ssize_t at, int kind) except -1
+    @cython.locals(program=Program, kind=cython.int, column=Column)
+    cdef int _read_other(self, RowReader reader, int node, int target, Py_ssize_t index) except -2
     @cython.locals(program=Program, child=cython.int, column=Column, items=cython.Py_ssize_t, count=cython.longlong)
     cdef int _read_array(self, RowReader reader, int node, int target, Py_ssize_t index) except -1
-    cdef Column column(self, int target)

@@ -131,18 +131,13 @@ class Column:
         if not cython.compiled:
             self.data[at : at + width] = (value & ((1 << (8 * width)) - 1)).to_bytes(width, "little")
             return 0
-        bits = value
+        # The low bytes come first in memory too, on every processor that Arrow's buffers are made on.
         if width == 8:
-            self.data[at + 7] = bits >> 56
-            self.data[at + 6] = bits >> 48
-            self.data[at + 5] = bits >> 40
-            self.data[at + 4] = bits >> 32
-        if width >= 4:
-            self.data[at + 3] = bits >> 24
-            self.data[at + 2] = bits >> 16
-        if width >= 2:
-            self.data[at + 1] = bits >> 8
-        self.data[at] = bits
+            memcpy(cython.address(self.data[at]), cython.address(value), 8)  # noqa: F821
+        elif width == 4:
+            memcpy(cython.address(self.data[at]), cython.address(value), 4)  # noqa: F821
+        else:
+            memcpy(cython.address(self.data[at]), cython.address(value), width)  # noqa: F821
         return 0
 
     @cython.boundscheck(False)
@@ -166,12 +161,8 @@ class Column:
         return 0
 
     @cython.boundscheck(False)
-    def put_variable(self, index: int, reader: RowReader, text: int) -> int:
-        """An Avro bytes or string, copied from the rows."""
-        size = reader.read_long()
-        start = reader.take(size)
-        if text:
-            check_utf8(reader, start, size)
+    def put_variable(self, index: int, reader: RowReader, start: int, size: int) -> int:
+        """Bytes that lie inside the rows, copied."""
         self.place(index)
         if size:
             if size > self.room - self.used:
@@ -239,6 +230,17 @@ def check_utf8(reader: RowReader, start: int, size: int) -> int:
     """Raise when the bytes, which lie inside the rows, are not UTF-8."""
     at = start
     end = start + size
+    if cython.compiled:
+        # Nearly all text is ASCII: eight bytes at once, as long as none has its high bit set.
+        word = 0
+        high_bits = 0x01010101
+        high_bits |= high_bits << 32
+        high_bits <<= 7
+        while end - at >= 8:
+            memcpy(cython.address(word), cython.address(reader.data[at]), 8)  # noqa: F821
+            if word & high_bits:
+                break
+            at += 8
     while at < end:
         byte = reader.data[at]
         at += 1
@@ -284,80 +286,113 @@ class ColumnReader:
         if any(not isinstance(column, Column) for column in columns):
             raise TypeError("not a column")
         self.program = program
+        # All are compared with the list here, and taken from it without asking again.
         self.targets = memoryview(targets)
         self.columns = list(columns)
 
     def read_rows(self, reader: RowReader, count: int) -> None:
-        for row in range(count):
-            self.read(reader, 0, row)
+        self.read(reader, 0, 0, count)
 
     @cython.boundscheck(False)
-    def read(self, reader: RowReader, node: int, index: int) -> int:
+    def read(self, reader: RowReader, start: int, first: int, count: int) -> int:
+        """Read so many values of the node `start`, into the entries of the columns from `first` on.
+
+        The nodes of a value are visited in the order of its bytes, each of which tells the next; only arrays go deeper.
+        """
         program = self.program
-        target = self.targets[node]
-        if target == -2:
-            program.skip(reader, node)
-            return 0
+        end = reader.end
+        at = reader.position
+        for index in range(first, first + count):
+            node = start
+            while node >= 0:
+                kind = program.kinds[node]
+                target = self.targets[node]
+                byte = reader.data[at] if at < end else 128
+                if kind == NULLABLE and (byte == 0 or byte == 2):
+                    # Most of what a change may have, it does not.
+                    at += 1
+                    node = program.children[program.first[node]] if byte else program.then[node]
+                elif kind == RECORD:
+                    if target >= 0:
+                        cython.cast(Column, self.columns[target]).place(index)
+                    node = program.children[program.first[node]] if program.counts[node] else program.then[node]
+                elif kind in (LONG, STRING, UNION, INT, ENUM, BYTES):
+                    # They begin with a number: the value, a length, or which branch it is.
+                    if byte < 128:
+                        at += 1
+                        value = (byte >> 1) ^ -(byte & 1)
+                    else:
+                        reader.position = at
+                        value = reader.read_long()
+                        at = reader.position
+                    if kind == STRING or kind == BYTES:
+                        self._read_bytes(reader, at, value, kind, target, index)
+                        at += value
+                        node = program.then[node]
+                    else:
+                        if value < program.low[node] or value > program.high[node]:
+                            self._refuse(reader, at, kind)
+                        if target >= 0 and (value or kind != UNION):
+                            cython.cast(Column, self.columns[target]).put_integer(index, value)
+                        if value and kind == UNION:
+                            node = program.children[program.first[node] + value]
+                        else:
+                            node = program.then[node]
+                else:
+                    reader.position = at
+                    node = self._read_other(reader, node, target, index)
+                    at = reader.position
+        reader.position = at
+        return 0
+
+    @cython.boundscheck(False)
+    def _read_bytes(self, reader: RowReader, at: int, size: int, kind: int, target: int, index: int) -> int:
+        """So many bytes from `at` on, which may be too many."""
+        reader.position = at
+        if size < 0 or size > reader.end - at:
+            reader.fail("a length is longer than the rest")
+        if target >= 0:
+            if kind == STRING:
+                check_utf8(reader, at, size)
+            cython.cast(Column, self.columns[target]).put_variable(index, reader, at, size)
+        return 0
+
+    def _refuse(self, reader: RowReader, at: int, kind: int) -> int:
+        reader.position = at
+        return reader.fail("a union has no such branch" if kind == UNION else "an integer is out of range")
+
+    @cython.boundscheck(False)
+    def _read_other(self, reader: RowReader, node: int, target: int, index: int) -> int:
+        """What does not begin with a number, or is seldom met; gives the node that comes next."""
+        program = self.program
         kind = program.kinds[node]
         if kind == NULLABLE:
-            if not reader.read_present():
-                return 0
-            node = program.children[program.first[node] + 0]
-            target = self.targets[node]
-            kind = program.kinds[node]
-        if kind == RECORD:
-            if target >= 0:
-                self.column(target).place(index)
-            first = program.first[node]
-            for step in range(program.counts[node]):
-                child = program.children[first + step]
-                if (
-                    program.kinds[child] == NULLABLE
-                    and reader.position < reader.end
-                    and not reader.data[reader.position]
-                ):
-                    # Most of what a change may have, it does not: that is seen here, without going there.
-                    reader.position += 1
-                else:
-                    self.read(reader, child, index)
-        elif kind == UNION:
-            branch = program.read_branch(reader, node)
-            if branch:
-                self.column(target).put_integer(index, branch)
-                self.read(reader, program.children[program.first[node] + branch], index)
-        elif kind == LONG or kind == INT or kind == ENUM:
-            self.column(target).put_integer(index, program.read_integer(reader, node))
-        elif kind == STRING:
-            self.column(target).put_variable(index, reader, 1)
-        elif kind == BYTES:
-            self.column(target).put_variable(index, reader, 0)
-        elif kind == DOUBLE or kind == FLOAT or kind == FIXED:
-            self.column(target).put_wide(index, reader)
+            return program.children[program.first[node]] if reader.read_present() else program.then[node]
+        if target < 0:
+            program.skip(reader, node)
+            return program.then[node]
+        column = cython.cast(Column, self.columns[target])
+        if kind == DOUBLE or kind == FLOAT or kind == FIXED:
+            column.put_wide(index, reader)
         elif kind == BOOLEAN:
-            self.column(target).put_boolean(index, program.read_boolean(reader))
+            column.put_boolean(index, program.read_boolean(reader))
         elif kind == BIG:
-            self.column(target).put_big(index, reader, program.high[node])
+            column.put_big(index, reader, program.high[node])
         elif kind == ARRAY:
             self._read_array(reader, node, target, index)
-        return 0
+        return program.then[node]
 
     @cython.boundscheck(False)
     def _read_array(self, reader: RowReader, node: int, target: int, index: int) -> int:
         program = self.program
         child = program.children[program.first[node] + 0]
-        column = self.column(target)
+        column = cython.cast(Column, self.columns[target])
         column.place(index)
         items = column.used
         count = reader.read_count(program.least[child])
         while count:
-            for _ in range(count):
-                self.read(reader, child, items)
-                items += 1
+            self.read(reader, child, items, count)
+            items += count
             count = reader.read_count(program.least[child])
         column.close_list(index, items)
         return 0
-
-    @cython.boundscheck(False)
-    def column(self, target: int) -> Column:
-        # The targets were compared with the list when it was given.
-        return cython.cast(Column, self.columns[target])

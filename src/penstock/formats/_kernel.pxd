@@ -72,6 +72,7 @@ cdef class Program:
     cdef const long long[::1] low
     cdef const long long[::1] high
     cdef const long long[::1] least
+    cdef const int[::1] then
 
     cpdef Py_ssize_t size(self)
     cpdef long long least_bytes(self)

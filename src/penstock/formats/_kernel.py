@@ -10,6 +10,8 @@ schema, not as the data says. Bad bytes raise CorruptLog with the offset inside 
 from __future__ import annotations
 
 import struct
+from array import array
+from itertools import pairwise
 from typing import Any
 
 import cython
@@ -208,12 +210,30 @@ def check_tables(kinds: Any, first: Any, counts: Any, children: Any, limits: Any
         start, stop = first[node], first[node] + counts[node]
         if not 0 <= start <= stop <= len(children):
             raise ValueError("a program has children outside its table")
-        if any(not node < child < size for child in children[start:stop]):
+        below = [node, *children[start:stop], size]
+        if any(one >= other for one, other in pairwise(below)):
             raise ValueError("a program refers to a node that is not behind it")
         if kinds[node] in (NULLABLE, ARRAY) and counts[node] != 1:
             raise ValueError("a program has a node with the wrong number of children")
+        if kinds[node] == UNION and (limits[0][node], limits[1][node]) != (0, counts[node] - 1):
+            raise ValueError("a program has a union with other limits than its branches")
         if kinds[node] == ARRAY and limits[2][children[start]] < 1:
             raise ValueError("a program has an array of values without bytes")
+
+
+def _nodes_after(kinds: Any, first: Any, counts: Any, children: Any) -> array[int]:
+    """Of each node the one that comes after its value: -1 after a whole row, and after an item of an array."""
+    then = array("i", [-1] * len(kinds))
+    for node in range(len(kinds)):
+        below = children[first[node] : first[node] + counts[node]]
+        if kinds[node] == ARRAY:
+            continue
+        for child in below:
+            then[child] = then[node]
+        if kinds[node] == RECORD:
+            for child, following in pairwise(below):
+                then[child] = following
+    return then
 
 
 class Program:
@@ -228,6 +248,7 @@ class Program:
         self.low = memoryview(low)
         self.high = memoryview(high)
         self.least = memoryview(least)
+        self.then = memoryview(_nodes_after(kinds, first, counts, children))
 
     @cython.boundscheck(False)
     def child(self, node: int, index: int) -> int:
@@ -298,9 +319,6 @@ class Program:
         value = datum
         low = self.low[node]
         high = self.high[node]
-        if self.kinds[node] == ENUM:
-            high = low - 1
-            low = 0
         if value < low or value > high:
             raise ValueError("the integer is out of range")
         out.put_long(value)
@@ -389,9 +407,6 @@ class Program:
         value = reader.read_long()
         low = self.low[node]
         high = self.high[node]
-        if self.kinds[node] == ENUM:
-            high = low - 1
-            low = 0
         if value < low or value > high:
             reader.fail("an integer is out of range")
         return value

@@ -196,9 +196,6 @@ class RowsOfColumns:
         value = self.input(target).integer(index)
         low = self.program.low[node]
         high = self.program.high[node]
-        if self.program.kinds[node] == ENUM:
-            high = low - 1
-            low = 0
         if value < low or value > high:
             raise ValueError("the integer is out of range")
         out.put_long(value)

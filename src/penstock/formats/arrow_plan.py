@@ -123,8 +123,10 @@ class _Planner:
         targets = array("i", [NO_COLUMN] * len(nodes))
         for number, slot in self._targets.items():
             targets[number] = slot.number
-        for number in self._skipped:
-            targets[number] = SKIPPED
+        for node in nodes:
+            if node.number in self._skipped:
+                self._skipped.update(child.number for child in node.children)
+                targets[node.number] = SKIPPED
         probe_first = array("i", [0])
         probes = array("i")
         for node in nodes:

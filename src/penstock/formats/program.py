@@ -50,7 +50,7 @@ class Node:
     kind: int
     children: list[Node] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
-    # INT, LONG: the range. FIXED: the size. ENUM: the number of symbols. UNION: the number of branches.
+    # INT, LONG, ENUM, UNION: the range of the number. FIXED: the size.
     low: int = 0
     high: int = 0
     # The fewest bytes that a value takes; counts of array items are checked with it.
@@ -90,7 +90,7 @@ def _parse(schema: Any, named: dict[str, Any], depth: int) -> Node:
     if kind == "fixed":
         return Node(FIXED, low=schema["size"], least=schema["size"])
     if kind == "enum":
-        return Node(ENUM, low=len(schema["symbols"]))
+        return Node(ENUM, high=len(schema["symbols"]) - 1)
     if kind != "record":
         raise InvalidSchema(f"Avro type {kind} is not used by change records")
     children = [_parse(f["type"], named, depth + 1) for f in schema["fields"]]
@@ -104,7 +104,7 @@ def _union(branches: list[Any], named: dict[str, Any], depth: int) -> Node:
         raise InvalidSchema("unions of change records begin with null")
     if len(children) == 2:
         return Node(NULLABLE, children[1:])
-    return Node(UNION, children, low=len(children))
+    return Node(UNION, children, high=len(children) - 1)
 
 
 def number_nodes(root: Node) -> list[Node]:

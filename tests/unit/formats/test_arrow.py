@@ -114,6 +114,16 @@ def test_damaged_rows_are_refused() -> None:
         arrow.to_arrow(ChangeBatch(wide, 1, many.rows))
 
 
+def test_numbers_that_are_longer_than_they_must_be_are_read_alike() -> None:
+    # The operation, then the branch of the time: 2 in one byte, or in two.
+    short = bytes(avro.encode(SCHEMA, [Change(Op.UPDATE, {"id": 2}, {"v": Set("x")}, time=4)]).rows)
+    assert short[:2] == b"\x02\x02"
+    long = b"\x82\x00\x82\x00" + short[2:]
+    assert arrow.to_arrow(ChangeBatch(SCHEMA, 1, long)).equals(arrow.to_arrow(ChangeBatch(SCHEMA, 1, short)))
+    absent = b"\x82\x00\x80\x00" + short[3:]
+    assert arrow.to_arrow(ChangeBatch(SCHEMA, 1, absent)).column("time").to_pylist() == [None]
+
+
 def test_an_empty_batch_has_empty_columns() -> None:
     schema, _ = every_type_table()
     columns = arrow.to_arrow(avro.encode(schema, []))

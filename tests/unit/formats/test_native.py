@@ -79,3 +79,15 @@ def test_a_program_with_numbers_outside_its_tables_is_refused() -> None:
     for bad in ((12, 0, 1, 2), (12, 0, 1, 0), (12, 0, 2, 1), (12, -1, 1, 1), (13, 0, 0, 1), (12, 5, 0, 1)):
         with pytest.raises(ValueError):
             _kernel.Program(*tables(*bad))
+
+
+def test_a_program_whose_order_is_not_that_of_its_bytes_is_refused() -> None:
+    def tables(kind: int, children: list[int], high: int) -> list[array[int]]:
+        numbers = [array("i", [kind, 3, 3]), array("i", [0, 2, 2]), array("i", [2, 0, 0]), array("i", children)]
+        return [*numbers, array("q", [0] * 3), array("q", [high, 0, 0]), array("q", [1] * 3)]
+
+    _kernel.Program(*tables(12, [1, 2], 0))
+    _kernel.Program(*tables(11, [1, 2], 1))
+    for bad in ((12, [2, 1], 0), (12, [1, 1], 0), (11, [1, 2], 2)):
+        with pytest.raises(ValueError):
+            _kernel.Program(*tables(*bad))

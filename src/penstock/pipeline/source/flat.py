@@ -29,7 +29,7 @@ _CHANGE_TYPES = {
     Op.UPDATE: "update_postimage",
     Op.DELETE: "delete",
 }
-_POSITION = pa.struct([("file", pa.int64()), ("offset", pa.int64()), ("ordinal", pa.int64())])
+_POSITION = pa.struct([pa.field(name, pa.int64(), nullable=False) for name in ("file", "offset", "ordinal")])
 _TRANSACTION = pa.struct([("domain", pa.string()), ("sequence", pa.int64()), ("id", pa.string())])
 _ORIGIN = pa.struct(
     [
