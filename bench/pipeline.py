@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench import spark_side
-from bench.agent import ROUND, WARM_UP, Segments, create_tables, write
+from bench.agent import ROUND, Segments, create_tables, write
 from bench.agent_process import AgentProcess
 from bench.commit_log_peer import CACHE, WORKLOAD, CommitLogPeer
 from bench.debezium_peer import Debezium, hand_over
@@ -55,6 +55,8 @@ if TYPE_CHECKING:
 NODES = ("n1", "n2", "n3")
 QUICK = 2_000
 WITHIN_S = 900
+# Rounds that do not count, until Java has compiled what runs often, on both sides.
+WARM_UPS = 4
 # Single changes, and the pause between two of them.
 SINGLE, QUICK_SINGLE, PAUSE_S = 300, 20, 0.1
 # The same changes in one table or in many: at a steady rate for so long, and as a backlog, of which each micro-batch
@@ -162,14 +164,17 @@ def whole_path(
     rounds = []
     with CommitLogPeer(directory / "peer", settings=settings) as peer:
         peer.schema(WORKLOAD)
-        for number in range(PAIRS_MIN + 1):
-            count = QUICK if quick else ROUND[workload] if number else WARM_UP[workload]
+        warm_ups = 1 if quick else WARM_UPS
+        for number in range(warm_ups + PAIRS_MIN):
+            count = QUICK if quick else ROUND[workload]
             rounds.append(write(peer, directory / str(number), workload, count))
     with ExitStack() as opened:
         path = WholePath(spark, directory, broker, node, workload, opened)
-        path.ours(rounds[0])
-        path.theirs(rounds[0])
-        left = {"ours": iter(rounds[1:]), "theirs": iter(rounds[1:])}
+        for one in rounds[:warm_ups]:
+            path.ours(one)
+            path.theirs(one)
+        timed = rounds[warm_ups:]
+        left = {"ours": iter(timed), "theirs": iter(timed)}
         a, b = interleave(lambda: path.ours(next(left["ours"])), lambda: path.theirs(next(left["theirs"])), PAIRS_MIN)
         path.check(run, rounds)
     for what, unit, target, of in (
@@ -184,10 +189,10 @@ def whole_path(
             ours=statistics.median(ours),
             peer=statistics.median(theirs),
             unit=unit,
-            note=f"{rounds[1].changes:,} changes of each of three nodes a round",
+            note=f"{timed[0].changes:,} changes of each of three nodes a round",
         )
     taken = [one.amount for one in a]
-    agents, pipeline = zip(*path.parts[1:], strict=True)
+    agents, pipeline = zip(*path.parts[warm_ups:], strict=True)
     run.value(f"{workload}, agents", [s / n * MICRO for s, n in zip(agents, taken, strict=True)], "µs of CPU per event")
     per_event = [s / n * MICRO for s, n in zip(pipeline, taken, strict=True)]
     run.value(f"{workload}, pipeline with Spark", per_event, "µs of CPU per event")

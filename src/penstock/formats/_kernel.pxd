@@ -105,8 +105,10 @@ cdef class Program:
     @cython.locals(kind=cython.int, size=cython.longlong, at=cython.Py_ssize_t)
     cdef object _read_fixed(self, RowReader reader, int node)
     cdef int read_boolean(self, RowReader reader) except -1
-    @cython.locals(kind=cython.int, branch=cython.longlong, index=cython.int, child=cython.int, count=cython.longlong)
+    @cython.locals(kind=cython.int, stop=cython.int, at=cython.Py_ssize_t, end=cython.Py_ssize_t, byte=cython.longlong, value=cython.longlong)
     cdef int skip(self, RowReader reader, int node) except -1
+    @cython.locals(kind=cython.int, branch=cython.longlong, child=cython.int, count=cython.longlong)
+    cdef int _skip_other(self, RowReader reader, int node) except -2
     cpdef skip_rows(self, RowReader reader, Py_ssize_t count)
     @cython.locals(row=cython.Py_ssize_t, index=cython.int, last=cython.int)
     cpdef bounds(self, RowReader reader, long long[::1] starts, long long[::1] tails, Py_ssize_t count)

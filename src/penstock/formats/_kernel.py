@@ -462,29 +462,49 @@ class Program:
 
     @cython.boundscheck(False)
     def skip(self, reader: RowReader, node: int) -> int:
-        """Step over a value."""
+        """Step over a value: its nodes are visited in the order of its bytes, each of which tells the next."""
+        stop = self.then[node]
+        end = reader.end
+        at = reader.position
+        while node != stop:
+            kind = self.kinds[node]
+            byte = reader.data[at] if at < end else 128
+            if kind == NULLABLE and (byte == 0 or byte == 2):
+                # Most members of most records are null.
+                at += 1
+                node = self.children[self.first[node]] if byte else self.then[node]
+            elif kind == RECORD:
+                node = self.children[self.first[node]] if self.counts[node] else self.then[node]
+            elif kind == STRING or kind == BYTES or kind == BIG:
+                reader.position = at
+                reader.take(reader.read_long())
+                at = reader.position
+                node = self.then[node]
+            elif (kind == LONG or kind == INT or kind == ENUM) and byte < 128:
+                value = (byte >> 1) ^ -(byte & 1)
+                at += 1
+                if value < self.low[node] or value > self.high[node]:
+                    reader.position = at
+                    reader.fail("an integer is out of range")
+                node = self.then[node]
+            else:
+                reader.position = at
+                node = self._skip_other(reader, node)
+                at = reader.position
+        reader.position = at
+        return 0
+
+    @cython.boundscheck(False)
+    def _skip_other(self, reader: RowReader, node: int) -> int:
+        """What is not told by its first byte; gives the node that comes next."""
         kind = self.kinds[node]
         if kind == NULLABLE:
-            if not reader.read_present():
-                return 0
-            node = self.child(node, 0)
-            kind = self.kinds[node]
-        if kind == RECORD:
-            for index in range(self.counts[node]):
-                child = self.children[self.first[node] + index]
-                if self.kinds[child] == NULLABLE and reader.position < reader.end and reader.data[reader.position] == 0:
-                    # Most members of most records are null.
-                    reader.position += 1
-                else:
-                    self.skip(reader, child)
-        elif kind == LONG or kind == INT or kind == ENUM:
-            self.read_integer(reader, node)
-        elif kind == STRING or kind == BYTES or kind == BIG:
-            reader.take(reader.read_long())
-        elif kind == UNION:
+            return self.child(node, 0) if reader.read_present() else self.then[node]
+        if kind == UNION:
             branch = self.read_branch(reader, node)
-            if branch:
-                self.skip(reader, self.child(node, branch))
+            return self.child(node, branch) if branch else self.then[node]
+        if kind == LONG or kind == INT or kind == ENUM:
+            self.read_integer(reader, node)
         elif kind == ARRAY:
             child = self.child(node, 0)
             count = reader.read_count(self.least[child])
@@ -494,13 +514,9 @@ class Program:
                 count = reader.read_count(self.least[child])
         elif kind == BOOLEAN:
             self.read_boolean(reader)
-        elif kind == FIXED:
-            reader.take(self.low[node])
-        elif kind == FLOAT:
-            reader.take(4)
-        elif kind == DOUBLE:
-            reader.take(8)
-        return 0
+        elif kind == FIXED or kind == FLOAT or kind == DOUBLE:
+            reader.take(self.least[node])
+        return self.then[node]
 
     def skip_rows(self, reader: RowReader, count: int) -> None:
         for _ in range(count):

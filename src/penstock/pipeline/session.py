@@ -55,12 +55,14 @@ _USUAL = {
     "spark.log.level": "ERROR",
 }
 QUIET = f"-Dlog4j2.configurationFile={(Path(__file__).parent / 'log4j2.properties').as_uri()}"
-# On one machine nothing goes over a network that would be slower than packing and unpacking it. The Java machine plans
-# batches and passes bytes on: the thorough compiler would cost more than its code saves in a day.
+# On one machine nothing goes over a network that would be slower than packing and unpacking it, and whose faults the
+# checksums of shuffles would help to explain. The Java machine plans batches and passes bytes on: the thorough compiler
+# would cost more than its code saves in a day.
 _LOCAL = {
     "spark.driver.extraJavaOptions": f"{QUIET} -XX:+UseSerialGC -XX:TieredStopAtLevel=1",
     "spark.shuffle.compress": "false",
     "spark.shuffle.spill.compress": "false",
+    "spark.shuffle.checksum.enabled": "false",
     "spark.broadcast.compress": "false",
     "spark.driver.memory": "1g",
     "spark.driver.host": "127.0.0.1",
