@@ -351,6 +351,7 @@ class ColumnReader:
         reader.position = at
         if size < 0 or size > reader.end - at:
             reader.fail("a length is longer than the rest")
+        reader.position = at + size
         if target >= 0:
             if kind == STRING:
                 check_utf8(reader, at, size)

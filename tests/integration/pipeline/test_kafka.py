@@ -376,7 +376,7 @@ def test_nothing_is_lost_or_doubled_when_the_broker_dies_in_the_middle(
     }
     begun = {delivery: threading.Event() for delivery in chosen}
     seen = {delivery: threading.Event() for delivery in chosen}
-    given_up = threading.Event()
+    given_up, killed = threading.Event(), threading.Event()
     outcomes: dict[str, Delivered] = {}
 
     def noted(_: object, __: str, event: structlog.typing.EventDict) -> str:
@@ -390,6 +390,8 @@ def test_nothing_is_lost_or_doubled_when_the_broker_dies_in_the_middle(
                 changes = [user(part * count + number, "z" * 200) for number in range(count)]
                 writer.write(records_of(USERS, changes))
                 begun[delivery].set()
+                # Neither may be done before the other has begun.
+                assert killed.wait(PATIENCE_S)
             outcomes[delivery] = writer.finish()
 
     usual = outages.Waiting.again
@@ -414,6 +416,7 @@ def test_nothing_is_lost_or_doubled_when_the_broker_dies_in_the_middle(
     for event in begun.values():
         assert event.wait(PATIENCE_S)
     broker.kill()
+    killed.set()
     # The outage is longer than a transaction lives: what it held is sent again in another one.
     assert given_up.wait(PATIENCE_S)
     # Anybody can see that both wait for the broker.
