@@ -3,8 +3,9 @@
 It looks at all logs, decides how far the next batch goes, and divides that into partitions: the logs of one node
 together, in portions of about the same size, so that hundreds of small tables make one task and one large table makes
 many. Each table of a batch costs something however little it gives, so where many tables change all the time, batches
-may be told to linger: they then begin less often, and each table gives more at a time. What was delivered the planner
-commits to the subscription in each log, seldom enough not to be felt.
+may be told to linger: they then begin less often, and each table gives more at a time. A batch as such costs something
+too, so a burst after a pause is taken as a whole, unless it lasts. What was delivered the planner commits to the
+subscription in each log, seldom enough not to be felt.
 """
 
 from __future__ import annotations
@@ -40,6 +41,9 @@ ASKED_MAX = 16
 # How much longer batches are apart for each table beyond the first, as far as the options let them linger. A table
 # costs a batch one to two milliseconds.
 TABLE_S = 0.01
+# As long as so many changes come between two looks, a batch after a pause waits for more, but no longer than this.
+BURST_ROWS = 5_000
+BURST_S = 0.5
 
 
 class Piece(NamedTuple):
@@ -101,6 +105,9 @@ class Planner:
         # When the last batch was planned, and whether it took all that there was.
         self._batch_at = -math.inf
         self._took_all = True
+        # When there was last nothing new, and how many changes waited at the last look.
+        self._idle_at = -math.inf
+        self._waiting = 0
         # What a query that reads what is there and then ends may read.
         self._target: dict[str, Reach] | None = None
         self._gone: set[str] = set()
@@ -160,17 +167,24 @@ class Planner:
             out[backlog.address.log_id] = self._check(backlog, end, False)
         self._turn += 1
         if backlogs:
-            self._batch_at = self._monotonic()
+            self._batch_at, self._waiting = self._monotonic(), 0
             self._took_all = all(out[one.address.log_id].last >= one.end.last for one in backlogs)
         return out
 
     def _lingers(self, news: Sequence[tuple[Seen, Reach, Reach]]) -> bool:
-        """Whether the next batch begins later, for each of its tables to have more."""
+        """Whether the next batch begins later, for it to have more."""
+        now = self._monotonic()
+        before, self._waiting = self._waiting, sum(end.rows - start.rows for _, start, end in news)
+        if not news:
+            self._idle_at = now
         if not news or not self._took_all or self._target is not None:
             return False
+        longest = self._options.linger_s
+        paused = self._idle_at >= self._batch_at
+        if paused and self._waiting - before >= BURST_ROWS and now - self._idle_at < min(longest, BURST_S):
+            return True
         tables = len({one.address.table for one, _, _ in news})
-        apart = min(self._options.linger_s, (tables - 1) * TABLE_S)
-        return self._monotonic() - self._batch_at < apart
+        return now - self._batch_at < min(longest, (tables - 1) * TABLE_S)
 
     def partitions(self, start: Mapping[str, Reach], end: Mapping[str, Reach]) -> list[list[Piece]]:
         """What to read between two offsets, divided among tasks."""

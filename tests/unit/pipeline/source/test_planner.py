@@ -22,7 +22,7 @@ from penstock.pipeline import runs
 from penstock.pipeline.source.admission import Limits
 from penstock.pipeline.source.options import parse
 from penstock.pipeline.source.places import access, open_reader
-from penstock.pipeline.source.planner import COMMIT_S, Piece, Planner
+from penstock.pipeline.source.planner import BURST_ROWS, COMMIT_S, Piece, Planner
 from penstock.pipeline.source.reach import Reach, from_offset, to_offset
 from penstock.pipeline.source.stretches import gather, read_runs
 from penstock.pipeline.source.table_version import TableVersion
@@ -171,6 +171,61 @@ def test_nothing_waits_without_lingering_or_without_many_tables(tmp_path: Path, 
     for _ in range(3):
         assert tables.batch() == count
         tables.write()
+
+
+class Burst:
+    """One table that changes come to in bursts, and the planner of a query that looks every eighth of a second."""
+
+    def __init__(self, root: Path, linger_s: float) -> None:
+        self._root = root
+        self._written = 0
+        self._now = 100.0
+        self.write(1)
+        options = parse({"path": str(root), "shape": "runs", "linger_s": str(linger_s)})
+        self._plan = Planner(options, monotonic=lambda: self._now)
+        self._offset = self._plan.initial()
+
+    def write(self, count: int) -> None:
+        write(self._root, "t", self._written, 1, each=count)
+        self._written += count
+
+    def look(self) -> int:
+        """How many changes the next batch takes."""
+        self._now += 0.125
+        before, self._offset = self._offset, self._plan.latest(self._offset, NO_LIMIT)
+        return sum(end.rows - before[log_id].rows for log_id, end in self._offset.items())
+
+
+def test_a_burst_after_a_pause_is_taken_as_a_whole(tmp_path: Path) -> None:
+    burst = Burst(tmp_path, 2.0)
+    assert [burst.look(), burst.look()] == [1, 0]
+    burst.write(BURST_ROWS)
+    assert burst.look() == 0
+    burst.write(BURST_ROWS)
+    assert burst.look() == 0
+    burst.write(7)
+    assert burst.look() == 2 * BURST_ROWS + 7
+    # Without a pause before, nothing waits: the query may be busy all the time.
+    burst.write(BURST_ROWS)
+    assert burst.look() == BURST_ROWS
+
+
+def test_a_burst_that_lasts_is_not_waited_for(tmp_path: Path) -> None:
+    burst = Burst(tmp_path, 2.0)
+    assert [burst.look(), burst.look()] == [1, 0]
+    taken = []
+    for _ in range(5):
+        burst.write(BURST_ROWS)
+        taken.append(burst.look())
+    assert taken == [0, 0, 0, 4 * BURST_ROWS, BURST_ROWS]
+
+
+@pytest.mark.parametrize(("linger_s", "count"), [(0.0, BURST_ROWS), (2.0, BURST_ROWS - 1)])
+def test_what_is_no_burst_is_taken_at_once(tmp_path: Path, linger_s: float, count: int) -> None:
+    burst = Burst(tmp_path, linger_s)
+    assert [burst.look(), burst.look()] == [1, 0]
+    burst.write(count)
+    assert burst.look() == count
 
 
 def test_what_a_limit_left_over_does_not_wait(tmp_path: Path) -> None:
