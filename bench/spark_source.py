@@ -310,7 +310,7 @@ def measure(run: Run, sides: Sides, chosen: argparse.Namespace) -> None:
         ("flat shape ÷ Spark's Kafka source, changes", sides.flat, sides.kafka_changes, Target(at_least=1.0)),
         ("flat shape ÷ Spark's Kafka source, plain rows", sides.flat_same, sides.kafka, Target(at_least=1.0)),
         ("runs ÷ Spark's Kafka source, plain rows", sides.runs, sides.kafka, Target(at_least=1.0)),
-        ("flat shape, all usual columns ÷ Kafka source, plain rows", sides.flat, sides.kafka, None),
+        ("flat shape, all usual columns ÷ Kafka source, plain rows", sides.flat, sides.kafka, Target(at_least=1.0)),
         ("flat shape, all usual columns ÷ Kafka source and from_json", sides.flat, sides.kafka_parsed, None),
     )
     for name, ours, peer, target in against:
