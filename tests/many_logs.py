@@ -68,3 +68,11 @@ def ids_in(directory: str) -> list[int]:
     """The ids of all changes of a log, in order."""
     with LogReader(directory) as reader:
         return [change.key["id"] for found in reader.read() for change in avro.decode(found)]
+
+
+def remove_first_files(directory: str, count: int) -> None:
+    """As retention does, or a person."""
+    with LogReader(directory) as reader:
+        for number in reader.numbers()[:count]:
+            for kind in ("avro", "idx"):
+                Path(reader.path(number, kind)).unlink()

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,8 +16,10 @@ from deltalake import DeltaTable, QueryBuilder
 
 from penstock.log.reader import LogReader
 from penstock.sandbox.cassandra_server import CassandraServer
+from tests import many_logs
 from tests.integration.cassandra.recording import connected
 from tests.integration.cassandra.variants import VARIANTS
+from tests.integration.pipeline.replica_load import wait_for
 
 PENSTOCK = [sys.executable, "-m", "penstock"]
 WITHIN_S = 120
@@ -114,22 +114,13 @@ class Capture:
         """How many changes are gone by that."""
         with LogReader(str(self._log)) as reader:
             *gone, last = reader.numbers()
-            for number in gone:
-                for kind in ("avro", "idx"):
-                    Path(reader.path(number, kind)).unlink(missing_ok=True)
+            many_logs.remove_first_files(str(self._log), len(gone))
             return reader.heading(last).rows_before
 
     def delivered(self) -> list[dict[str, object]]:
         table = DeltaTable(str(self._home / "lake/gaps/items"))
         found = QueryBuilder().register("t", table).execute("SELECT k, v FROM t ORDER BY k").read_all()
         return list(pa.table(found).to_pylist())
-
-
-def wait_for(reached: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WITHIN_S
-    while not reached():
-        assert time.monotonic() < deadline
-        threading.Event().wait(0.1)
 
 
 def write(session: Session, keys: range, value: str) -> None:

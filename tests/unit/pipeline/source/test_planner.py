@@ -28,7 +28,7 @@ from penstock.pipeline.source.stretches import gather, read_runs
 from penstock.pipeline.source.table_version import TableVersion
 from penstock.settings import LogSettings, RetentionSettings
 from penstock.system.files import OsFiles
-from tests.many_logs import SMALL_FILES, batch, ids_in, schema_of, with_column, write
+from tests.many_logs import SMALL_FILES, batch, ids_in, remove_first_files, schema_of, with_column, write
 
 NO_LIMIT = Limits()
 
@@ -398,13 +398,6 @@ def test_a_subscription_that_cannot_be_moved_does_not_stop_the_query(tmp_path: P
 
 
 # Bad news.
-
-
-def remove_first_files(directory: str, count: int) -> None:
-    with LogReader(directory) as reader:
-        for number in reader.numbers()[:count]:
-            for kind in ("avro", "idx"):
-                Path(reader.path(number, kind)).unlink()
 
 
 def test_removed_changes_are_named_exactly(tmp_path: Path) -> None:
