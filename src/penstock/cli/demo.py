@@ -8,10 +8,8 @@ import re
 import shutil
 import signal
 import tempfile
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import FrameType
 from typing import Annotated
 
 import typer
@@ -20,6 +18,7 @@ from rich.live import Live
 
 from penstock.cli import output
 from penstock.cli.demo_run import Outcome, Plan, run
+from penstock.cli.interrupts import stop_on
 from penstock.cli.live_view import Figures, picture
 from penstock.cli.output import JsonOption
 from penstock.errors import InvalidInput, StorageError, ToolMissing
@@ -74,7 +73,7 @@ def demo(
         _cassandra(console, directory, settings, version, seed, rows, seconds, watched=watched, json=json)
         return
     centres = parse_nodes(nodes)
-    with _home(directory) as home, _stop_on_signal() as stopped:
+    with _home(directory) as home, stop_on(signal.SIGINT, signal.SIGTERM) as stopped:
         goal = rows if rows is not None or watched else _ROWS_UNWATCHED
         plan = Plan(home, centres, seed, goal, paced=goal is None, settings=settings, spark=_with_spark(spark))
         with _view(console, watched) as view:
@@ -117,7 +116,7 @@ def _cassandra(
     from penstock.sandbox.cassandra_jars import LATEST
 
     open_ended = rows is None and seconds is None
-    with _home(directory, fresh=True) as home, _stop_on_signal() as stopped:
+    with _home(directory, fresh=True) as home, stop_on(signal.SIGINT, signal.SIGTERM) as stopped:
         plan = demo_cassandra.CassandraPlan(
             home,
             version or LATEST,
@@ -187,27 +186,6 @@ def _home(directory: str | None, *, fresh: bool = False) -> Iterator[str]:
 
 def _earlier(fresh: bool) -> str:
     return "" if fresh else " and not from an earlier demo"
-
-
-@contextmanager
-def _stop_on_signal() -> Iterator[threading.Event]:
-    """An event that the first Ctrl-C or SIGTERM sets; a second one ends the program at once."""
-    stopped = threading.Event()
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        del number, frame
-        stopped.set()
-        for which, handler in before.items():
-            signal.signal(which, handler)
-
-    before = {which: signal.getsignal(which) for which in (signal.SIGINT, signal.SIGTERM)}
-    for which in before:
-        signal.signal(which, stop)
-    try:
-        yield stopped
-    finally:
-        for which, handler in before.items():
-            signal.signal(which, handler)
 
 
 @contextmanager

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import signal
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any
 
 import typer
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from penstock.cli import output, places
+from penstock.cli.interrupts import stop_on
 from penstock.cli.output import JsonOption
 from penstock.cli.places import DirectoryArgument, LogOption, Place, TableOption
 from penstock.errors import InvalidInput, PenstockError
@@ -28,8 +30,8 @@ app = typer.Typer(
     help="Look into change logs: list, print, follow, check.", no_args_is_help=True, pretty_exceptions_enable=False
 )
 
-# How long a silent `tail -f` waits before it looks whether someone still reads its output.
-_LOOK_S = 1.0
+# How long a silent `tail -f` waits before it looks whether it was interrupted and someone still reads its output.
+_LOOK_S = 0.2
 
 SkipOption = Annotated[bool, typer.Option("--skip-damage", help="Read on past damage; each gap is reported.")]
 
@@ -225,10 +227,7 @@ def _tail_log(place: Place, lines: int, follow: bool) -> Iterator[ChangeBatch]:
             yield from reader.read(start)
             return
     with Follower(place.directory) as follower, Tail(follower, start) as waiting:
-        while not output.reader_is_gone():
-            batch = waiting.next(_LOOK_S)
-            if batch is not None:
-                yield batch
+        yield from _coming(waiting.next)
 
 
 def _tail_as(place: Place, name: str, follow: bool) -> Iterator[ChangeBatch]:
@@ -239,11 +238,20 @@ def _tail_as(place: Place, name: str, follow: bool) -> Iterator[ChangeBatch]:
                 yield batch
                 subscription.commit(batch.last)
             return
+        for batch in _coming(subscription.next):
+            yield batch
+            subscription.commit(batch.last)
+
+
+def _coming(following: Callable[[float], ChangeBatch | None]) -> Iterator[ChangeBatch]:
+    """Batches as they come, until nobody reads our output. Ctrl-C ends it when the last batch is done with."""
+    with stop_on(signal.SIGINT) as interrupted:
         while not output.reader_is_gone():
-            coming = subscription.next(_LOOK_S)
-            if coming is not None:
-                yield coming
-                subscription.commit(coming.last)
+            if interrupted.is_set():
+                raise KeyboardInterrupt
+            batch = following(_LOOK_S)
+            if batch is not None:
+                yield batch
 
 
 def _print_batch(batch: ChangeBatch, json: bool, limit: int | None = None) -> int | None:
