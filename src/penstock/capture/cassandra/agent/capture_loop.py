@@ -128,7 +128,8 @@ class CaptureLoop:
             if self._step():
                 quiet = 0
                 continue
-            self._flush()
+            if not quiet or self._has_work:
+                self._flush()
             self._behind = False
             self._save_now_and_then()
             now = self._clock.monotonic()
@@ -236,6 +237,14 @@ class CaptureLoop:
         )
 
     # Making durable.
+
+    @property
+    def _has_work(self) -> bool:
+        """Whether a look that found nothing leaves something to do: what was decoded, a definition, an answer."""
+        parts = self._parts
+        if self._decoder.pending_bytes or parts.tail.position != self._at.position:
+            return True
+        return bool(parts.parked.waiting) or self._replaying or parts.schemas.revision != self._revision
 
     def _flush(self, *, again: bool = False) -> None:
         """Make durable all that was decoded, and decode what was parked as soon as that can be done."""
@@ -447,7 +456,9 @@ class CaptureLoop:
 
     def _pause_s(self, quiet: int) -> float:
         active, idle = self._settings.poll_active_s, self._settings.poll_idle_s
-        return active if quiet < _ACTIVE_LOOKS else min(idle, active * (1 + (quiet - _ACTIVE_LOOKS) / _ACTIVE_LOOKS))
+        if quiet >= _ACTIVE_LOOKS:
+            active = min(idle, active * (1 + (quiet - _ACTIVE_LOOKS) / _ACTIVE_LOOKS))
+        return max(active, self._parts.tail.rest_s())
 
     def _pause(self, full: DiskFull) -> None:
         """No room: wait a while, unless we are to stop. What is not durable is read again at the next start."""

@@ -93,6 +93,8 @@ class Tail:
         self._start = start
         self._scan_s = scan_s
         self._scanned = -scan_s
+        # Whether a segment may wait to be begun: the last look through the directory may have found one.
+        self._waits = True
         self._ahead: dict[int, SegmentReader] = {}
         # Segments that had an index file, and so changes of CDC tables.
         self._indexed: set[int] = set()
@@ -114,6 +116,12 @@ class Tail:
         """The reader of the segment that is being read."""
         return self._current.reader if self._current is not None else None
 
+    def rest_s(self) -> float:
+        """For how long nothing can come: without a segment, until the directory is looked through again."""
+        if self._current is not None or self._waits:
+            return 0.0
+        return max(0.0, self._scanned + self._scan_s - self._clock.monotonic())
+
     def moved(self, position: int) -> None:
         """Everything up to `position` was taken over by the caller."""
         assert self._current is not None, "only what was opened is read"
@@ -129,7 +137,7 @@ class Tail:
         self._look()
         current = self._current
         if current is None:
-            return self._open_next()
+            return self._open_next() if self._waits else None
         while True:
             item = self._read_on(current)
             if isinstance(item, Damage):
@@ -178,6 +186,7 @@ class Tail:
 
     def _end(self, current: _Segment) -> Ended:
         self._current = None
+        self._waits = True
         current.reader.close()
         return Ended(current.file, current.position, tuple(current.damage))
 
@@ -189,6 +198,7 @@ class Tail:
         if now - self._scanned < self._scan_s:
             return
         self._scanned = now
+        self._waits = True
         self.listing = self._directory.scan()
         present = set()
         for file in self.listing.segments:
@@ -232,6 +242,7 @@ class Tail:
             gone, self._start = self._start, None
             return Ended(_unseen(gone[0]), gone[1], lost=True)
         if not waiting:
+            self._waits = False
             return None
         id_ = waiting[0]
         reader = self._ahead.pop(id_, None)

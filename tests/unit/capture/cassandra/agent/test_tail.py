@@ -74,6 +74,25 @@ def test_silence_is_not_the_end(node: Node) -> None:
     assert reading.ended == []
 
 
+def test_without_a_segment_nothing_can_come_before_the_next_scan(tmp_path: Path) -> None:
+    node = Node(tmp_path, format=6)
+    reading = Reading(node)
+    assert reading.tail.rest_s() == 0
+    assert reading.drain() == 0
+    assert reading.tail.rest_s() == pytest.approx(0.1)
+    node.create()
+    node.write(1)
+    node.log.roll()
+    node.log.sync()
+    node.log.discard()
+    assert reading.tail.read() is None, "the directory is not looked through yet"
+    reading.clock.now_s += 0.1
+    assert isinstance(reading.tail.read(), Opened)
+    assert reading.tail.rest_s() == 0
+    assert reading.drain()
+    assert len(reading.ended) == 1
+
+
 def test_the_spare_segment_proves_nothing(node: Node) -> None:
     reading = Reading(node)
     node.write(1)
