@@ -64,8 +64,9 @@ class Stages:
                 taken = 0
                 while taken < each and (block := next(stream, None)) is not None:
                     rows = unseal(block.rows, block.count)
-                    for bucket, count, part in keys.split(ChangeBatch(block.schema, block.count, rows), self._buckets):
-                        runs.setdefault(bucket, []).append(Run(block.schema, node, bucket, count, part))
+                    for part in keys.split(ChangeBatch(block.schema, block.count, rows), self._buckets):
+                        run = Run(block.schema, node, part.bucket, part.count, part.rows)
+                        runs.setdefault(part.bucket, []).append(run)
                     taken += block.count
                 self.changes += taken
         return runs

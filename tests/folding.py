@@ -31,10 +31,12 @@ from tests.pure_python import second_copy
 WIDE = (Op.DELETE_PARTITION, Op.DELETE_RANGE, Op.TRUNCATE)
 
 
-def runs_of(schema: TableSchema, node: str, changes: Sequence[Change], buckets: int) -> list[Run]:
-    """The changes as one node logged them."""
+def runs_of(
+    schema: TableSchema, node: str, changes: Sequence[Change], buckets: int, known: keys.Contents | None = None
+) -> list[Run]:
+    """The changes as one node logged them, without those that say what is known."""
     batch = avro.encode(schema, changes)
-    return [Run(schema, node, bucket, count, rows) for bucket, count, rows in keys.split(batch, buckets)]
+    return [Run(schema, node, part.bucket, part.count, part.rows) for part in keys.split(batch, buckets, known)]
 
 
 class Target:

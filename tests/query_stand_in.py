@@ -26,6 +26,7 @@ from penstock.pipeline.source.admission import Limits
 from penstock.pipeline.source.options import SourceOptions, parse
 from penstock.pipeline.source.places import access, open_reader
 from penstock.pipeline.source.planner import Planner
+from penstock.pipeline.source.portions import copied_tables
 from penstock.pipeline.source.reach import from_offset, to_offset
 from penstock.pipeline.source.source import pipeline_options
 from penstock.pipeline.source.stretches import read_runs
@@ -101,7 +102,8 @@ class Query:
         how = access(self._source)
         for pieces in tasks:
             opened = ((piece.address, open_reader(piece.address, how), piece.stretch) for piece in pieces)
-            yield from read_runs(opened, self._source.buckets)
+            copied = copied_tables(pieces) if self._source.distinct else frozenset()
+            yield from read_runs(opened, self._source.buckets, copied)
 
     def _deliver(self, frame: Any, number: int) -> None:
         with suppress(RuntimeError):

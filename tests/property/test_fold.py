@@ -7,6 +7,7 @@ import random
 import tempfile
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from typing import Any
 from unittest import mock
 from uuid import UUID
@@ -185,7 +186,33 @@ def test_each_distinct_change_is_passed_on_once(table: tuple[TableSchema, list[C
     assert sorted(_said(schema, change) for change in told) == sorted(Counter(copies).elements())
 
 
-def _runs(schema: TableSchema, batch: list[tuple[int, list[Change]]], buckets: int) -> list[Run]:
+@_SETTINGS
+@given(histories, st.randoms(use_true_random=False), st.sampled_from(list(RecordType)), st.booleans())
+def test_copies_that_tasks_leave_out_make_no_difference(
+    table: tuple[TableSchema, list[Change]], chance: random.Random, record: RecordType, every: bool
+) -> None:
+    schema, history = table
+    batches = _batches(_logged(schema, history, chance), chance)
+    shown = []
+    for side, known in (
+        (as_installed(), None),
+        (as_installed(), as_installed().keys.Contents),
+        (plain_python(), plain_python().keys.Contents),
+    ):
+        with tempfile.TemporaryDirectory() as directory:
+            pipeline = side.Pipeline(directory, 2, record, every=every)
+            out = []
+            for second, batch in enumerate(batches):
+                said = known() if known is not None else None
+                runs = _runs(schema, batch, 2, partial(side.runs_of, known=said))
+                out += [_shown(records) for records in pipeline.fold(runs, second)]
+            shown.append(out)
+    assert shown[0] == shown[1] == shown[2]
+
+
+def _runs(
+    schema: TableSchema, batch: list[tuple[int, list[Change]]], buckets: int, runs_of: Any = runs_of
+) -> list[Run]:
     """Runs in which each copy has its own capture time and origin."""
     out = []
     for node, log in batch:

@@ -42,7 +42,7 @@ def test_all_but_the_poison_is_folded(history: list[Change], count: int, chance:
         chance.shuffle(mixed)
         data = bytes(avro.encode(PLAIN, mixed).rows).replace(_SPOILT.encode(), b"\xff\xfeoilt")
         batch = ChangeBatch(PLAIN, len(mixed), data)
-        given += [Run(PLAIN, f"n{node}", bucket, size, rows) for bucket, size, rows in keys.split(batch, 2)]
+        given += [Run(PLAIN, f"n{node}", part.bucket, part.count, part.rows) for part in keys.split(batch, 2)]
     good, found = sift(given, RecordType.AFTER)
     assert len(found) == count
     target = Target()

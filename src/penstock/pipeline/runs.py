@@ -28,6 +28,7 @@ RUN_SCHEMA: pa.Schema = pa.schema(
         pa.field("node", pa.string(), nullable=False),
         pa.field("place", pa.int64(), nullable=False),
         pa.field("count", pa.int32(), nullable=False),
+        pa.field("left_out", pa.int32(), nullable=False),
         pa.field("rows", pa.binary(), nullable=False),
     ]
 )
@@ -47,6 +48,8 @@ class Run:
     # Grows with the place in the node's log at which the run begins: several tasks may have read the log, and what each
     # has read may arrive in any order.
     place: int = 0
+    # How many more changes were read that say the same as some of another node's: these stand in a run already.
+    left_out: int = 0
 
     def batch(self) -> ChangeBatch:
         """The changes as a batch without positions."""
@@ -80,6 +83,7 @@ def to_arrow(runs: Sequence[Run]) -> pa.RecordBatch:
         texts([run.node for run in runs]),
         integers([run.place for run in runs], pa.int64()),
         integers([run.count for run in runs], pa.int32()),
+        integers([run.left_out for run in runs], pa.int32()),
         binaries([run.rows for run in runs], pa.binary()),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=RUN_SCHEMA)
@@ -87,8 +91,9 @@ def to_arrow(runs: Sequence[Run]) -> pa.RecordBatch:
 
 def from_arrow(batch: pa.RecordBatch) -> Iterator[Run]:
     """The inverse of `to_arrow`. The rows are views into the batch, which must stay as long as they do."""
-    names = ("bucket", "schema", "node", "count", "place")
+    names = ("bucket", "schema", "node", "count", "place", "left_out")
     rows = batch.column("rows")
     told = zip(*(batch.column(name).to_pylist() for name in names), strict=True)
-    for at, (bucket, text, node, count, place) in enumerate(told):
-        yield Run(schema_of(text), node, bucket, count, memoryview(rows[at].as_buffer()).cast("B"), place)
+    for at, (bucket, text, node, count, place, left_out) in enumerate(told):
+        held = memoryview(rows[at].as_buffer()).cast("B")
+        yield Run(schema_of(text), node, bucket, count, held, place, left_out)

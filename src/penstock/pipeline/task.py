@@ -125,7 +125,7 @@ class _Bucket:
         self._bucket = bucket
         self._copies: dict[str, int] = defaultdict(int)
         for run in given:
-            self._copies[str(run.schema.table)] += run.count
+            self._copies[str(run.schema.table)] += run.count + run.left_out
         self._records: dict[str, int] = defaultdict(int)
         self._newest: dict[str, int] = {}
 

@@ -316,7 +316,7 @@ def test_fold_of_any_copies_in_any_order_gives_the_rows_of_a_select_at_all(
 
 def split(schema: TableSchema, node: int, row: bytes, buckets: int) -> list[Run]:
     batch = ChangeBatch(schema, 1, row)
-    return [Run(schema, f"node{node}", bucket, count, rows) for bucket, count, rows in keys.split(batch, buckets)]
+    return [Run(schema, f"node{node}", part.bucket, part.count, part.rows) for part in keys.split(batch, buckets)]
 
 
 def keep(records: Records, rows: dict[str, Any]) -> None:

@@ -67,8 +67,8 @@ def logged(node: str, changes: Sequence[Change], *spoilt: tuple[bytes, bytes]) -
     for right, wrong in spoilt:
         assert right in data
         data = data.replace(right, wrong)
-    ((_, count, rows),) = keys.split(ChangeBatch(SCHEMA, len(changes), data), 1)
-    return Run(SCHEMA, node, 0, count, rows)
+    (part,) = keys.split(ChangeBatch(SCHEMA, len(changes), data), 1)
+    return Run(SCHEMA, node, 0, part.count, part.rows)
 
 
 def done(directory: Path, sink: Sink, given: Iterable[Run], batch: int = 0) -> list[Outcome]:

@@ -12,12 +12,17 @@ from decimal import Decimal
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from penstock.formats.json import value_json
+from penstock.formats.json import DAY_S, UNITS_PER_S, value_json
 from penstock.model.types import Kind, Type
 
 # Java writes an exponent below the first and from the second on.
 _PLAIN_FROM, _PLAIN_BELOW = 1e-3, 1e7
+_INTEGERS = frozenset({Kind.INT8, Kind.INT16, Kind.INT32, Kind.INT64})
+# The days since 1970 that have a date with four digits for the year.
+_DAYS = range(-719_162, 2_932_897)
 
 
 def bound_text(type_: Type, value: Any) -> str:
@@ -33,6 +38,29 @@ def bound_text(type_: Type, value: Any) -> str:
         return _address(str(value))
     text = str(value_json(type_, value))
     return text.replace(" ", "T", 1) if kind is Kind.TIMESTAMP else text
+
+
+def bound_texts(type_: Type, values: pa.Array) -> pa.StringArray | None:
+    """Many of them at once, where the type is one for which that is easy; None where it is not."""
+    kind = type_.kind
+    if kind is Kind.TEXT:
+        return values
+    if kind in _INTEGERS:
+        return values.cast(pa.string())
+    if kind is Kind.DATE and _have_dates(values.cast(pa.int32()), 1):
+        return values.cast(pa.string())
+    if kind is Kind.TIMESTAMP and type_.unit is not None:
+        numbers = values.cast(pa.int64())
+        if _have_dates(numbers, DAY_S * UNITS_PER_S[type_.unit]):
+            written = numbers.cast(pa.timestamp(type_.unit.value)).cast(pa.string())
+            return pc.binary_join_element_wise(pc.replace_substring(written, " ", "T"), "Z", "")
+    return None
+
+
+def _have_dates(numbers: pa.Array, per_day: int) -> bool:
+    """Whether all of them have a date that has four digits for its year."""
+    found = numbers.drop_null().to_numpy(zero_copy_only=False)
+    return not len(found) or (int(found.min()) // per_day in _DAYS and int(found.max()) // per_day in _DAYS)
 
 
 def _float(value: float, *, single: bool) -> str:

@@ -17,23 +17,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.formats import avro
 from penstock.formats._rows import Input
 from penstock.formats.arrays import repeated
 from penstock.formats.arrow import change_columns
 from penstock.formats.change_columns import ChangeColumns
-from penstock.model.batch import ChangeBatch
-from penstock.model.change import Bound, Op
-from penstock.model.schema import Column, TableSchema
+from penstock.model.change import Op
+from penstock.model.schema import TableSchema
 from penstock.pipeline.envelopes._identity import Identities
-from penstock.pipeline.envelopes.bound_text import bound_text
 from penstock.pipeline.envelopes.compilation import Rendered, Rendering
 from penstock.pipeline.envelopes.connect import Schema
 from penstock.pipeline.envelopes.events import EventChoice, EventLayout
 from penstock.pipeline.envelopes.layout import Arrays, Node
 from penstock.pipeline.envelopes.protobuf_schema import FieldNumbers
-from penstock.pipeline.envelopes.values import MARSHAL
-from penstock.pipeline.records import Records, op_numbers, pick
+from penstock.pipeline.envelopes.range_bounds import RANGE, range_bounds
+from penstock.pipeline.records import Records, op_numbers
 from penstock.settings.kafka import Serialisation
 
 _INSERT, _UPDATE, _DELETE, _DELETE_PARTITION, _DELETE_RANGE, _TRUNCATE, _SNAPSHOT = range(len(Op))
@@ -42,17 +39,10 @@ _NS_MAX = ((1 << 63) - 1) // 1000
 # About so much is written before it is handed on; of the first events nobody knows yet how large they are.
 _EVENTS_BYTES = 8 << 20
 _FIRST_EVENTS = 256
-_MARSHAL = "org.apache.cassandra.db.marshal."
 # Of a change, what its event says beside its key and cells.
 _PARTS = frozenset({"origin", "deletion"})
 _IDENTITY = ("node", "file", "position", "ordinal")
 _PARTS_WITH_RANGES = _PARTS | {"range"}
-_RANGE = pa.struct(
-    [
-        pa.field("method", pa.string()),
-        pa.field("values", pa.list_(pa.struct([pa.field(name, pa.string()) for name in ("name", "value", "type")]))),
-    ]
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +147,7 @@ class Envelope:
             deletes = (row_ops == _DELETE) | (row_ops == _DELETE_PARTITION)
         else:
             if ranges:
-                tops |= self._range_bounds(records.changes, columns.array(("range",)))
+                tops |= range_bounds(self._schema, records.changes, columns.array(("range",)))
             deletes = (ops == _DELETE) | (ops == _DELETE_PARTITION)
         keyless = (ops == _TRUNCATE) | (not self._schema.key)
         arrays = Arrays(tops, columns, None if ranges else _no_ranges(count))
@@ -195,38 +185,12 @@ class Envelope:
             made[alive & ~new] = _UPDATE
         return made
 
-    def _range_bounds(self, changes: ChangeBatch, found: pa.StructArray) -> dict[str, pa.Array]:
-        """Both ends of range tombstones. They are rare, so objects are made of them."""
-        rows = np.flatnonzero(found.is_valid().to_numpy(zero_copy_only=False))
-        starts: list[Any] = [None] * len(found)
-        ends: list[Any] = [None] * len(found)
-        for row, change in zip(rows.tolist(), avro.decode(pick(changes, pa.array(rows, pa.int64()))), strict=True):
-            if change.range is not None:
-                starts[row] = self._bound(change.range.start, "START")
-                ends[row] = self._bound(change.range.end, "END")
-        return {"_range_start": pa.array(starts, _RANGE), "_range_end": pa.array(ends, _RANGE)}
-
-    def _bound(self, bound: Bound | None, end: str) -> dict[str, Any] | None:
-        if bound is None:
-            return None
-        pairs = zip(self._schema.clustering, bound.values, strict=False)
-        values = [
-            {"name": column.name, "value": bound_text(column.type, value), "type": _marshal(column)}
-            for column, value in pairs
-        ]
-        return {"method": f"{'INCL' if bound.inclusive else 'EXCL'}_{end}_BOUND", "values": values}
-
 
 def _least_bytes(records: Records) -> int:
     """What an event of these records will hardly be smaller than, on the average."""
     held: int = len(records.changes.rows)
     held += sum(rows.nbytes for rows in (records.after, records.before) if rows is not None)
     return held // max(len(records), 1)
-
-
-def _marshal(column: Column) -> str:
-    name = f"{_MARSHAL}{MARSHAL.get(column.type.kind, 'Bytes')}Type"
-    return f"{_MARSHAL}ReversedType({name})" if column.descending else name
 
 
 def _none(like: pa.StructArray) -> pa.StructArray:
@@ -241,7 +205,7 @@ def _no_ranges(count: int) -> Arrays:
     global _absent_ranges
     if count > _absent_ranges[0]:
         length = max(count, 2 * _absent_ranges[0])
-        nulls = pa.nulls(length, _RANGE)
+        nulls = pa.nulls(length, RANGE)
         _absent_ranges = length, Arrays({"_range_start": nulls, "_range_end": nulls})
     return _absent_ranges[1]
 

@@ -2,7 +2,7 @@
 import cython
 from libc.string cimport memcmp, memcpy
 
-from penstock.formats._kernel cimport BYTES, LONG, NULLABLE, STRING, Program, RowBuffer, RowReader
+from penstock.formats._kernel cimport BIG, BOOLEAN, BYTES, DOUBLE, FIXED, FLOAT, INT, LONG, NULLABLE, STRING, Program, RowBuffer, RowReader
 
 cdef extern from *:
     void fetch "__builtin_prefetch" (const void *place) nogil
@@ -35,6 +35,11 @@ cdef int _AHEAD
 cdef int _SET
 cdef int _TEXT
 cdef int _NUMBER
+cdef int _SMALL_NUMBER
+cdef int _TRUTH
+cdef int _WIDE
+cdef int _WIDTH_MAX
+cdef long long _SMALL
 cdef long long _LEAST
 cdef long long _GREATEST
 
@@ -60,6 +65,8 @@ cdef class KeyScan:
     cdef const unsigned char[::1] statics
     cdef const unsigned char[::1] plain
     cdef const unsigned char[::1] plain_key
+    cdef int origin
+    cdef const unsigned char[::1] plain_origin
     cdef bint content
     cdef RowHash key
     cdef RowHash whole
@@ -74,6 +81,8 @@ cdef class KeyScan:
     @cython.locals(program=Program, start=cython.Py_ssize_t, flags=cython.int, op=cython.longlong, head=cython.Py_ssize_t, marker=cython.Py_ssize_t, deletion=cython.Py_ssize_t, cells=cython.Py_ssize_t, before=cython.Py_ssize_t, tail=cython.Py_ssize_t)
     cdef int _row(self, RowReader reader, Py_ssize_t row) except -1
     cdef int _pass(self, RowReader reader, int part) except -1
+    @cython.locals(program=Program, index=cython.int, at=cython.Py_ssize_t, end=cython.Py_ssize_t)
+    cdef int _origin(self, RowReader reader) except -1
     @cython.locals(program=Program, node=cython.int, columns=cython.int, index=cython.int, start=cython.Py_ssize_t, split=cython.Py_ssize_t, at=cython.Py_ssize_t, end=cython.Py_ssize_t, whole=cython.int)
     cdef int _key(self, RowReader reader, Py_ssize_t row) except -1
     @cython.locals(program=Program, node=cython.int, index=cython.int, flags=cython.int, high=cython.ulonglong, low=cython.ulonglong, at=cython.Py_ssize_t, end=cython.Py_ssize_t)
@@ -82,16 +91,17 @@ cdef class KeyScan:
 
 @cython.locals(node=cython.int, index=cython.int)
 cpdef object plain_cells(Program program)
-@cython.locals(node=cython.int, index=cython.int)
 cpdef object plain_key(Program program)
+@cython.locals(index=cython.int)
+cdef object _plain_values(Program program, int node)
 @cython.locals(kind=cython.int)
 cdef int _plain_value(Program program, int value) except -1
 @cython.locals(size=cython.int, step=cython.int)
 cdef Py_ssize_t short_value(RowReader reader, Py_ssize_t at, int plain) except -2
 @cython.locals(size=cython.Py_ssize_t)
 cdef int append(RowBuffer out, RowReader reader, Py_ssize_t start, Py_ssize_t end) except -1
-@cython.locals(buckets=cython.ulonglong, rows=cython.Py_ssize_t, row=cython.Py_ssize_t, run=cython.Py_ssize_t, bucket=cython.Py_ssize_t)
-cpdef list split_rows(RowReader reader, const long long[:, ::1] places, const unsigned char[:, ::1] marks, const unsigned long long[:, ::1] hashes, Py_ssize_t first, list outs)
+@cython.locals(buckets=cython.Py_ssize_t, rows=cython.Py_ssize_t, row=cython.Py_ssize_t, run=cython.Py_ssize_t, bucket=cython.Py_ssize_t)
+cpdef list split_rows(RowReader reader, const long long[:, ::1] places, const unsigned char[:, ::1] marks, const unsigned long long[:, ::1] hashes, const unsigned char[::1] fresh, list outs)
 cdef int _row_to(RowBuffer out, RowReader reader, const long long[:, ::1] places, Py_ssize_t row) except -1
 @cython.locals(count=cython.Py_ssize_t, index=cython.Py_ssize_t, row=cython.Py_ssize_t)
 cpdef pick_rows(RowReader reader, const long long[:, ::1] places, const long long[::1] chosen, RowBuffer out)
@@ -119,6 +129,21 @@ cdef class Groups:
     cdef Py_ssize_t _contents(self, Py_ssize_t rows, const unsigned long long[:, ::1] hashes, long long[::1] groups, long long[::1] firsts, long long[::1] slots) except -1
     @cython.locals(mask=cython.ulonglong, row=cython.Py_ssize_t, slot=cython.ulonglong, group=cython.longlong, first=cython.longlong, size=cython.Py_ssize_t)
     cdef Py_ssize_t _keys(self, Py_ssize_t rows, RowReader reader, const long long[:, ::1] places, const unsigned long long[:, ::1] hashes, long long[::1] groups, long long[::1] firsts, long long[::1] slots) except -1
+
+
+@cython.final
+cdef class Contents:
+    cdef object known
+    cdef unsigned long long mask
+    cdef unsigned long long count
+    cdef unsigned long long[:, ::1] slots
+
+    @cython.locals(rows=cython.Py_ssize_t, row=cython.Py_ssize_t)
+    cpdef mark(self, const unsigned long long[:, ::1] hashes, const unsigned char[:, ::1] marks, unsigned char[::1] fresh)
+    @cython.locals(slot=cython.ulonglong)
+    cdef int _add(self, unsigned long long high, unsigned long long low) except -1
+    @cython.locals(old="unsigned long long[:, ::1]", slot=cython.Py_ssize_t)
+    cdef int _grow(self) except -1
 
 
 cdef int same_bytes(RowReader one, Py_ssize_t start, RowReader other, Py_ssize_t from_, Py_ssize_t size) except -1

@@ -19,7 +19,7 @@ from penstock.formats._kernel import Program, RowBuffer, RowReader
 compiled: bool = cython.compiled
 
 if not cython.compiled:
-    from penstock.formats._kernel import BYTES, LONG, NULLABLE, STRING
+    from penstock.formats._kernel import BIG, BOOLEAN, BYTES, DOUBLE, FIXED, FLOAT, INT, LONG, NULLABLE, STRING
 
     WHOLE, STATIC, REGULAR, COMPLEX, MARKED, DELETING, BEFORE, TIMELESS = (1 << bit for bit in range(8))
 
@@ -37,9 +37,15 @@ _CELLS = 9
 _BEFORE_IMAGE = 10
 _SEAL = 11
 _SET = 1
-# What `short_value` can step over: text or bytes, and integers of any size.
+# What `short_value` can step over: text or bytes, integers of any size, integers of 32 bits, booleans, and so many
+# bytes as are left of greater numbers.
 _TEXT = 1
 _NUMBER = 2
+_SMALL_NUMBER = 3
+_TRUTH = 4
+_WIDE = 16
+_WIDTH_MAX = 200
+_SMALL = 1 << 27
 _GREATEST = (1 << 63) - 1
 _LEAST = -_GREATEST - 1
 # How many rows ahead memory is asked for them.
@@ -124,6 +130,8 @@ class KeyScan:
             raise ValueError("a column of the record has no name")
         self.plain = memoryview(plain_cells(program))
         self.plain_key = memoryview(plain_key(program))
+        self.origin = self.program.child(self.program.child(0, _ORIGIN), 0)
+        self.plain_origin = memoryview(_plain_values(self.program, self.origin))
 
     def scan(self, reader: RowReader, count: int, places: Any, marks: Any, times: Any, hashes: Any) -> None:
         """Fill the tables, one line per row.
@@ -158,7 +166,7 @@ class KeyScan:
         self._pass(reader, 2)
         head = reader.position
         self._pass(reader, 3)
-        self._pass(reader, _ORIGIN)
+        self._origin(reader)
         marker = reader.position
         self._pass(reader, _MARKER)
         deletion = reader.position
@@ -202,6 +210,24 @@ class KeyScan:
             reader.position += 1
         else:
             self.program.skip(reader, self.program.child(0, part))
+        return 0
+
+    @cython.boundscheck(False)
+    def _origin(self, reader: RowReader) -> int:
+        program = self.program
+        if reader.position >= reader.end or reader.data[reader.position] != 2:
+            return self._pass(reader, _ORIGIN)
+        reader.position += 1
+        for index in range(program.counts[self.origin]):
+            at = reader.position
+            if at < reader.end and reader.data[at] == 0:
+                reader.position = at + 1
+                continue
+            end = short_value(reader, at, self.plain_origin[index]) if self.plain_origin[index] else -1
+            if end >= 0:
+                reader.position = end
+            else:
+                program.skip(reader, program.child(self.origin, index))
         return 0
 
     @cython.boundscheck(False)
@@ -289,7 +315,10 @@ def plain_cells(program: Program) -> array[int]:
 
 def plain_key(program: Program) -> array[int]:
     """The same of the key's columns."""
-    node = program.child(0, _KEY)
+    return _plain_values(program, program.child(0, _KEY))
+
+
+def _plain_values(program: Program, node: int) -> array[int]:
     out = array("B", [0] * (program.counts[node] + 1))
     for index in range(program.counts[node]):
         out[index] = _plain_value(program, program.child(node, index))
@@ -301,10 +330,16 @@ def _plain_value(program: Program, value: int) -> int:
         return 0
     value = program.child(value, 0)
     kind = program.kinds[value]
-    if kind == STRING or kind == BYTES:
+    if kind == STRING or kind == BYTES or kind == BIG:
         return _TEXT
     if kind == LONG and program.low[value] == _LEAST and program.high[value] == _GREATEST:
         return _NUMBER
+    if (kind == LONG or kind == INT) and program.low[value] <= -_SMALL and program.high[value] >= _SMALL:
+        return _SMALL_NUMBER
+    if kind == BOOLEAN:
+        return _TRUTH
+    if (kind == FIXED or kind == FLOAT or kind == DOUBLE) and program.least[value] <= _WIDTH_MAX:
+        return _WIDE + program.least[value]
     return 0
 
 
@@ -319,7 +354,13 @@ def short_value(reader: RowReader, at: int, plain: int) -> int:
             return -1
         at += 2 + (size >> 1)
         return at if at <= reader.end else -1
-    for _ in range(8):
+    if plain >= _WIDE:
+        at += 1 + plain - _WIDE
+        return at if at <= reader.end else -1
+    if plain == _TRUTH:
+        return at + 2 if reader.data[at + 1] < 2 else -1
+    # A number of four bytes is far from the ends of 32 bits.
+    for _ in range(4 if plain == _SMALL_NUMBER else 8):
         at += 1
         if at >= reader.end:
             return -1
@@ -344,17 +385,23 @@ def append(out: RowBuffer, reader: RowReader, start: int, end: int) -> int:
 
 
 @cython.boundscheck(False)
-def split_rows(reader: RowReader, places: Any, marks: Any, hashes: Any, first: int, outs: list[RowBuffer]) -> list[int]:
-    """Copy the rows from `first` on to the buffer of their bucket, without seals; how many each has then."""
+def split_rows(reader: RowReader, places: Any, marks: Any, hashes: Any, fresh: Any, outs: list[RowBuffer]) -> list[int]:
+    """Copy the rows that are fresh to the buffer of their bucket, without seals.
+
+    Returns how many each bucket has then, and after these how many it would have with those that were left out.
+    """
     buckets = len(outs)
-    counts = [0] * buckets
+    counts = [0] * (2 * buckets)
     rows = len(places)
-    row = first
+    if len(marks) < rows or len(hashes) < rows or len(fresh) < rows:
+        raise ValueError("the tables of a scan are too short")
+    row = 0
     while row < rows:
         if marks[row, 0] == _TRUNCATE:
             for bucket in range(buckets):
                 _row_to(outs[bucket], reader, places, row)
                 counts[bucket] += 1
+                counts[buckets + bucket] += 1
             row += 1
             continue
         bucket = ((hashes[row, 0] >> 32) * buckets) >> 32
@@ -365,15 +412,19 @@ def split_rows(reader: RowReader, places: Any, marks: Any, hashes: Any, first: i
             and marks[row, 0] != _TRUNCATE
             and cython.cast(cython.Py_ssize_t, ((hashes[row, 0] >> 32) * buckets) >> 32) == bucket
             and places[row, 5] - places[row, 4] == 1
+            and fresh[row]
         ):
             row += 1
         if row > run:
             append(outs[bucket], reader, places[run, 0], places[row - 1, 5])
             counts[bucket] += row - run
-        else:
+            counts[buckets + bucket] += row - run
+            continue
+        if fresh[row]:
             _row_to(outs[bucket], reader, places, row)
             counts[bucket] += 1
-            row += 1
+        counts[buckets + bucket] += 1
+        row += 1
     return counts
 
 
@@ -544,6 +595,65 @@ class Groups:
                 slot = (slot + 1) & mask
             groups[row] = group
         return self.count
+
+
+class Contents:
+    """A growing set of what changes say, by both lanes of their content hashes."""
+
+    def __init__(self) -> None:
+        self.known: set[tuple[int, int]] = set()
+        self.mask = 1023
+        self.count = 0
+        if cython.compiled:
+            self.slots = _no_slots(self.mask + 1)
+
+    def mark(self, hashes: Any, marks: Any, fresh: Any) -> None:
+        """Take in the rows of a scan: `fresh` gets 0 for each that says what an earlier one said, and 1 for others.
+
+        Changes without a write time stay out of it: what they do depends on their order.
+        """
+        rows = len(hashes)
+        if len(marks) < rows or len(fresh) < rows:
+            raise ValueError("the tables of a scan are too short")
+        for row in range(rows):
+            fresh[row] = 1
+            if marks[row, 1] & TIMELESS or marks[row, 0] == _TRUNCATE:
+                continue
+            if cython.compiled:
+                fresh[row] = self._add(hashes[row, 2], hashes[row, 3])
+            else:
+                said = hashes[row, 2], hashes[row, 3]
+                fresh[row] = said not in self.known
+                self.known.add(said)
+
+    @cython.boundscheck(False)
+    def _add(self, high: int, low: int) -> int:
+        """Whether it is new. An empty slot has zeros; the one content that hashes to them counts as always new."""
+        slot = high & self.mask
+        while self.slots[slot, 0] or self.slots[slot, 1]:
+            if self.slots[slot, 0] == high and self.slots[slot, 1] == low:
+                return 0
+            slot = (slot + 1) & self.mask
+        self.slots[slot, 0] = high
+        self.slots[slot, 1] = low
+        self.count += 1
+        if 2 * self.count > self.mask:
+            self._grow()
+        return 1
+
+    def _grow(self) -> int:
+        old = self.slots
+        self.mask = 4 * (self.mask + 1) - 1
+        self.slots = _no_slots(self.mask + 1)
+        self.count = 0
+        for slot in range(len(old)):
+            if old[slot, 0] or old[slot, 1]:
+                self._add(old[slot, 0], old[slot, 1])
+        return 0
+
+
+def _no_slots(count: int) -> memoryview:
+    return memoryview(bytearray(16 * count)).cast("B").cast("Q", (count, 2))
 
 
 @cython.boundscheck(False)

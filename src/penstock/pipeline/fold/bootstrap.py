@@ -44,8 +44,8 @@ def load(store: StateStore, batches: Iterable[ChangeBatch]) -> None:
     waiting: list[list[Run]] = [[] for _ in states]
     count = 0
     for batch in batches:
-        for bucket, size, rows in keys.split(batch, store.buckets):
-            waiting[bucket].append(Run(batch.schema, "", bucket, size, rows))
+        for part in keys.split(batch, store.buckets):
+            waiting[part.bucket].append(Run(batch.schema, "", part.bucket, part.count, part.rows))
         count += len(batch)
         if count >= _CHANGES:
             states = [_written(folder, state, runs)[1] for state, runs in zip(states, waiting, strict=True)]

@@ -190,10 +190,13 @@ class BucketState:
                 continue
             entries = source.entries() if isinstance(source, Piece) else source
             starts = np.searchsorted(entries.keys, highs[start:stop])
-            sizes = np.searchsorted(entries.keys, highs[start:stop], side="right") - starts
-            asked = start + np.repeat(np.arange(stop - start), sizes)
-            if not len(asked):
+            # Most are new, and need not be looked for any further.
+            found = np.flatnonzero(entries.keys[np.minimum(starts, len(entries) - 1)] == highs[start:stop])
+            if not len(found):
                 continue
+            starts = starts[found]
+            sizes = np.searchsorted(entries.keys, highs[start + found], side="right") - starts
+            asked = start + np.repeat(found, sizes)
             places = np.arange(len(asked)) - np.repeat(np.cumsum(sizes) - sizes, sizes) + np.repeat(starts, sizes)
             same = entries.lows[places] == lows[asked]
             hits.append(asked[same])
@@ -307,13 +310,14 @@ def _newest(pieces: list[Entries], schema: TableSchema, content: Content = Conte
     if len(pieces) == 1:
         return pieces[0]
     both = concat(pieces, schema)
-    if content is Content.SEEN:
+    if content is Content.SEEN and both.dead.any():
         order = np.lexsort((both.dead, both.lows, both.keys))
         keys, lows, nodes = both.keys[order], both.lows[order], both.dead[order]
         first = np.ones(len(order), bool)
         first[1:] = (keys[1:] != keys[:-1]) | (lows[1:] != lows[:-1]) | (nodes[1:] != nodes[:-1])
         return both.take(order[first])
-    return both.take(merged_order(list(map(len, pieces)), both.keys, both.keys))
+    lows = both.lows if content is Content.SEEN else both.keys
+    return both.take(merged_order(list(map(len, pieces)), both.keys, lows))
 
 
 def _adapted(entries: Entries, chain: Sequence[TableSchema]) -> Entries:

@@ -36,7 +36,7 @@ def distinct(scan: Scan, nodes: Any, state: BucketState, *, quorum: int, window_
     if not len(scan):
         return np.zeros(0, np.int64)
     groups, firsts = scan.group_by_content()
-    order = np.argsort(scan.hashes[firsts, CONTENT_HIGH], kind="stable")
+    order = np.argsort(scan.hashes[firsts, CONTENT_HIGH])
     highs = np.ascontiguousarray(scan.hashes[firsts[order], CONTENT_HIGH])
     lows = np.ascontiguousarray(scan.hashes[firsts[order], CONTENT_LOW])
     known, known_nodes = state.seen(scan.schema.table, highs, lows)
@@ -50,7 +50,7 @@ def distinct(scan: Scan, nodes: Any, state: BucketState, *, quorum: int, window_
         waits = fresh[waiting[0]] & ~reached[waiting[0]]
         waiting = waiting[0][waits], waiting[1][waits]
         fresh &= reached
-    chosen = np.flatnonzero(fresh)
+    chosen = order[fresh[order]]
     numbers = np.concatenate([chosen, waiting[0]])
     if len(numbers):
         hashes = scan.hashes[firsts[numbers]]

@@ -84,8 +84,11 @@ class Entries:
 
     @staticmethod
     def of_seen(schema: TableSchema, highs: Any, lows: Any, forgotten_s: Any, nodes: Any) -> Entries:
-        """Content hashes in any order."""
-        order = np.lexsort((lows, highs))
+        """Content hashes in any order; quickest when they are sorted by `highs`."""
+        order = np.arange(len(highs)) if (highs[1:] > highs[:-1]).all() else np.argsort(highs)
+        ordered = highs[order]
+        if not (ordered[1:] > ordered[:-1]).all():
+            order = np.lexsort((lows, highs))
         return Entries(
             Content.SEEN,
             schema,

@@ -19,7 +19,7 @@ from penstock.formats._kernel import RowBuffer, RowReader
 from penstock.formats.program import program
 from penstock.model.batch import ChangeBatch
 from penstock.model.schema import Role, TableSchema
-from penstock.pipeline.fold._keys import Groups, KeyScan, order_rows, pick_rows, split_rows
+from penstock.pipeline.fold._keys import Contents, Groups, KeyScan, order_rows, pick_rows, split_rows
 
 # The flags of a change: all key columns are given; static or regular cells, cells of non-frozen columns; the row's
 # marker; a deletion; a before image; no write time.
@@ -201,18 +201,32 @@ def _kernel(schema: TableSchema, content: bool) -> KeyScan:
     return cast(KeyScan, known)
 
 
-def split(batch: ChangeBatch, buckets: int) -> list[tuple[int, int, memoryview]]:
-    """The batch by bucket of the partition's hash: bucket, number of changes, and their rows in order, without seals.
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one bucket gets of a batch: rows in order, without seals. `copies` counts those that were left out too."""
 
-    The deletion of a whole table goes to every bucket.
+    bucket: int
+    count: int
+    rows: memoryview
+    copies: int
+
+
+def split(batch: ChangeBatch, buckets: int, known: Contents | None = None) -> list[Part]:
+    """The batch by bucket of the partition's hash. The deletion of a whole table goes to every bucket.
+
+    With `known`, changes that say what it has seen before are left out.
     """
-    found = scan(batch, content=False)
+    found = scan(batch, content=known is not None)
     if not len(found):
         return []
+    fresh = np.ones(len(found), np.uint8)
+    if known is not None:
+        known.mark(view(found.hashes), view(found.marks), view(fresh))
     outs = [RowBuffer(max(256, 2 * len(batch.rows) // buckets)) for _ in range(buckets)]
-    views = [view(table) for table in (found.places, found.marks, found.hashes)]
-    counts = split_rows(found.reader, *views, 0, outs)
-    return [(bucket, count, outs[bucket].give()) for bucket, count in enumerate(counts) if count]
+    views = [view(table) for table in (found.places, found.marks, found.hashes, fresh)]
+    counts = split_rows(found.reader, *views, outs)
+    parts = zip(range(buckets), counts[:buckets], outs, counts[buckets:], strict=True)
+    return [Part(bucket, count, out.give(), copies) for bucket, count, out, copies in parts if copies]
 
 
 def key_bytes(batch: ChangeBatch) -> pa.LargeBinaryArray:

@@ -48,6 +48,7 @@ class SourceOptions:
     starting: str | int = EARLIEST
     # How they are read.
     buckets: int = 1
+    distinct: bool = False
     max_rows_per_trigger: int | None = None
     max_bytes_per_trigger: int | None = 512 << 20
     max_files_per_trigger: int | None = None
@@ -218,6 +219,7 @@ _READ: dict[str, Callable[[str], Any]] = {
     "schema_version": _bounded(1, 1 << 31),
     "starting": _starting,
     "buckets": _bounded(1, 4096),
+    "distinct": lambda text: _one_of("true", "false")(text) == "true",
     "max_rows_per_trigger": _limit,
     "max_bytes_per_trigger": _size_limit,
     "max_files_per_trigger": _limit,

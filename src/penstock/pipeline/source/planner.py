@@ -1,21 +1,20 @@
 """Planner: what the driver does for a batch or a stream, without Spark.
 
-It looks at all logs, decides how far the next batch goes, and divides that into partitions: the logs of one node
-together, in portions of about the same size, so that hundreds of small tables make one task and one large table makes
-many. Each table of a batch costs something however little it gives, so where many tables change all the time, batches
-may be told to linger: they then begin less often, and each table gives more at a time. A batch as such costs something
-too, so a burst after a pause is taken as a whole, unless it lasts. What was delivered the planner commits to the
-subscription in each log, seldom enough not to be felt.
+It looks at all logs, decides how far the next batch goes, and divides that into portions of about the same size, so
+that hundreds of small tables make one task and one large table makes many. Each table of a batch costs something
+however little it gives, so where many tables change all the time, batches may be told to linger: they then begin less
+often, and each table gives more at a time. A batch as such costs something too, so a burst after a pause is taken as a
+whole, unless it lasts. What was delivered the planner commits to the subscription in each log, seldom enough not to be
+felt.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import structlog
 
@@ -24,9 +23,10 @@ from penstock.log.subscription import Start
 from penstock.log.watermark import Watermark
 from penstock.model.position import Position
 from penstock.pipeline.source.admission import Limits, admit
-from penstock.pipeline.source.backlog import Backlog, Stretch, by_hand, earliest, is_new, reach_at
+from penstock.pipeline.source.backlog import Backlog, by_hand, earliest, is_new, reach_at
 from penstock.pipeline.source.options import COMMITTED, EARLIEST, LATEST, SourceOptions
 from penstock.pipeline.source.places import Address, Place, places
+from penstock.pipeline.source.portions import PORTION_BYTES_MIN, Piece, by_node, together
 from penstock.pipeline.source.reach import BEGINNING, Reach
 from penstock.settings.loss import OnLoss
 
@@ -34,8 +34,6 @@ log = structlog.get_logger()
 
 # A subscription is moved when a file of its log is done, and else no more often than this.
 COMMIT_S = 10.0
-# A task costs as much as reading this many bytes.
-PORTION_BYTES_MIN = 4 << 20
 # So many agents are asked at the same time.
 ASKED_MAX = 16
 # How much longer batches are apart for each table beyond the first, as far as the options let them linger. A table
@@ -44,13 +42,6 @@ TABLE_S = 0.01
 # As long as so many changes come between two looks, a batch after a pause waits for more, but no longer than this.
 BURST_ROWS = 5_000
 BURST_S = 0.5
-
-
-class Piece(NamedTuple):
-    """A stretch of a log, for a task."""
-
-    address: Address
-    stretch: Stretch
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +192,9 @@ class Planner:
             if begin.last < until.last:
                 backlogs.append(self._backlog(one, begin, until))
                 self._check(backlogs[-1], until, True)
-        return pack(backlogs, self._portion(backlogs))
+        if self._options.distinct:
+            return together(backlogs, self._options.buckets, self._options.partition_bytes)
+        return by_node(backlogs, self._portion(backlogs))
 
     def _portion(self, backlogs: Sequence[Backlog]) -> int:
         """How much one task reads: not more than the option says, and so little that no core waits for another."""
@@ -327,20 +320,3 @@ class Planner:
         if log_id not in self._gone:
             self._gone.add(log_id)
             log.warning("log gone", log=log_id)
-
-
-def pack(backlogs: Iterable[Backlog], size: int) -> list[list[Piece]]:
-    """Stretches of the same node in portions of about `size` bytes."""
-    open_: dict[str, tuple[list[Piece], int]] = {}
-    out: list[list[Piece]] = []
-    for backlog in backlogs:
-        for whole in backlog.stretches():
-            for stretch in backlog.cuts(whole, size):
-                pieces, held = open_.get(backlog.address.node, ([], 0))
-                pieces.append(Piece(backlog.address, stretch))
-                held += stretch.bytes
-                if held >= size:
-                    out.append(pieces)
-                    pieces, held = [], 0
-                open_[backlog.address.node] = pieces, held
-    return [*out, *(pieces for pieces, _ in open_.values() if pieces)]

@@ -40,7 +40,8 @@ from penstock.pipeline.source.admission import Limits
 from penstock.pipeline.source.flat import FlatBatches
 from penstock.pipeline.source.options import RUNS, SourceOptions, parse
 from penstock.pipeline.source.places import access, open_reader
-from penstock.pipeline.source.planner import Piece, Planner
+from penstock.pipeline.source.planner import Planner
+from penstock.pipeline.source.portions import Piece, copied_tables
 from penstock.pipeline.source.reach import from_offset, tick_of, to_offset
 from penstock.pipeline.source.stretches import gather, read_runs
 from penstock.pipeline.source.table_version import TableVersion
@@ -73,6 +74,8 @@ def register(spark: SparkSession) -> None:
 
 def pipeline_options(settings: Settings, buckets: int) -> dict[str, str]:
     """The options with which a pipeline reads."""
+    from penstock.settings import Copies
+
     pipeline = settings.pipeline
     out = {
         "shape": RUNS,
@@ -81,6 +84,7 @@ def pipeline_options(settings: Settings, buckets: int) -> dict[str, str]:
         "include": json.dumps(list(pipeline.include)),
         "exclude": json.dumps(list(pipeline.exclude)),
         "buckets": str(buckets),
+        "distinct": str(settings.merge.copies is Copies.ONE).lower(),
         "maxRowsPerTrigger": str(pipeline.rows_per_batch),
         "maxBytesPerTrigger": str(pipeline.bytes_per_batch),
         "linger_s": str(pipeline.linger_s),
@@ -184,7 +188,8 @@ class _Shape:
         how = access(options)
         opened = ((piece.address, open_reader(piece.address, how), piece.stretch) for piece in pieces)
         if self.version is None:
-            yield from read_runs(opened, options.buckets)
+            copied = copied_tables(pieces) if options.distinct else frozenset()
+            yield from read_runs(opened, options.buckets, copied)
             return
         flat = FlatBatches(self.version.schema, self.arrow, options.operations)
         for address, reader, stretch in opened:

@@ -19,8 +19,10 @@ from penstock.log.block import Block, TornBlock
 from penstock.log.reader import LogReader
 from penstock.log.refusal import refused
 from penstock.model.batch import ChangeBatch
-from penstock.model.schema import TableSchema
+from penstock.model.schema import TableId, TableSchema
 from penstock.pipeline import runs
+from penstock.pipeline.fold._keys import Contents
+from penstock.pipeline.fold.keys import Part, split
 from penstock.pipeline.runs import Run
 from penstock.pipeline.source.backlog import Stretch
 from penstock.pipeline.source.places import Address
@@ -131,17 +133,32 @@ class _Held:
     parts: list[bytes | memoryview] = field(default_factory=list)
     count: int = 0
     size: int = 0
+    left_out: int = 0
 
     def run(self) -> Run:
         rows = self.parts[0] if len(self.parts) == 1 else b"".join(self.parts)
-        return Run(self.schema, self.node, self.bucket, self.count, rows, self.place)
+        return Run(self.schema, self.node, self.bucket, self.count, rows, self.place, self.left_out)
 
 
 class RunBuilder:
-    """Divides changes into buckets, and joins what belongs together to long runs."""
+    """Divides changes into buckets, and joins what belongs together to long runs.
 
-    def __init__(self, buckets: int, *, run_bytes: int = RUN_BYTES, held_bytes: int = HELD_BYTES) -> None:
+    Of the tables that are `copied`, a change that says what one before has said is left out. They are given table by
+    table, and node by node in the order of their names: then the copy that stays is the one that the fold would take.
+    """
+
+    def __init__(
+        self,
+        buckets: int,
+        copied: frozenset[TableId] = frozenset(),
+        *,
+        run_bytes: int = RUN_BYTES,
+        held_bytes: int = HELD_BYTES,
+    ) -> None:
         self._buckets = buckets
+        self._copied = copied
+        # What the changes of one table have said so far.
+        self._said: tuple[TableId, Contents] | None = None
         self._run_bytes = run_bytes
         self._held_bytes = held_bytes
         self._held: dict[tuple[str, str, int], _Held] = {}
@@ -151,15 +168,18 @@ class RunBuilder:
         """Take changes; gives the runs that are long enough by that."""
         batch = gathered.batch()
         text = runs.schema_text(batch.schema)
-        for bucket, count, rows in self._divide(batch):
-            key = text, node, bucket
+        for part in self._divide(batch):
+            key = text, node, part.bucket
             held = self._held.get(key)
             if held is None:
-                held = self._held[key] = _Held(batch.schema, node, bucket, gathered.place)
-            held.parts.append(rows)
-            held.count += count
-            held.size += len(rows)
-            self._bytes += len(rows)
+                held = self._held[key] = _Held(batch.schema, node, part.bucket, gathered.place)
+            held.left_out += part.copies - part.count
+            if not part.count:
+                continue
+            held.parts.append(part.rows)
+            held.count += part.count
+            held.size += len(part.rows)
+            self._bytes += len(part.rows)
             if held.size >= self._run_bytes:
                 del self._held[key]
                 self._bytes -= held.size
@@ -172,19 +192,28 @@ class RunBuilder:
         held, self._held, self._bytes = self._held, {}, 0
         return (one.run() for one in held.values())
 
-    def _divide(self, batch: ChangeBatch) -> Iterable[tuple[int, int, bytes | memoryview]]:
+    def _divide(self, batch: ChangeBatch) -> list[Part]:
+        table = batch.schema.table
+        if table in self._copied:
+            if self._said is None or self._said[0] != table:
+                self._said = table, Contents()
+            return split(batch, self._buckets, self._said[1])
         if self._buckets == 1:
-            return [(0, batch.count, batch.rows)]
-        from penstock.pipeline.fold.keys import split
-
+            return [Part(0, batch.count, memoryview(batch.rows), batch.count)]
         return split(batch, self._buckets)
 
 
 def read_runs(
-    pieces: Iterable[tuple[Address, LogReader, Stretch]], buckets: int, size: int = RUN_BYTES
+    pieces: Iterable[tuple[Address, LogReader, Stretch]],
+    buckets: int,
+    copied: frozenset[TableId] = frozenset(),
+    size: int = RUN_BYTES,
 ) -> Iterator[pa.RecordBatch]:
-    """The changes of a partition as record batches of runs, each of about `size` bytes."""
-    builder = RunBuilder(buckets, run_bytes=size)
+    """The changes of a partition as record batches of runs, each of about `size` bytes.
+
+    Of tables that are `copied` each change is given once.
+    """
+    builder = RunBuilder(buckets, copied, run_bytes=size)
     ready: list[Run] = []
     held = 0
     for address, reader, stretch in pieces:

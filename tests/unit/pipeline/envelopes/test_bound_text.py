@@ -7,13 +7,20 @@ import uuid
 from decimal import Decimal
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from penstock.formats import avro
+from penstock.formats.arrow import change_columns
+from penstock.formats.arrow_plan import plan
 from penstock.model import types as t
 from penstock.model.change import Bound, Change, Deletion, Op, Range
 from penstock.model.schema import Column, Role, TableId, TableSchema
 from penstock.model.types import Kind, Type, Unit
-from penstock.pipeline.envelopes.bound_text import bound_text
+from penstock.pipeline.envelopes.bound_text import bound_text, bound_texts
+from penstock.pipeline.envelopes.range_bounds import range_bounds
 from tests.kafka_records import WRITTEN_US, json_events, records_of
 
 _TIMESTAMP = Type(Kind.TIMESTAMP, unit=Unit.MS)
@@ -49,6 +56,62 @@ _UUID = "550e8400-e29b-41d4-a716-446655440000"
 )
 def test_a_bound_has_the_text_that_cassandra_gives_its_value(type_: Type, value: Any, text: str) -> None:
     assert bound_text(type_, value) == text
+
+
+_MANY = {
+    t.TEXT: st.text(max_size=8),
+    t.INT32: st.integers(-(1 << 31), (1 << 31) - 1),
+    t.INT64: st.integers(-(1 << 63), (1 << 63) - 1),
+    Type(Kind.DATE): st.integers(-(1 << 31), (1 << 31) - 1) | st.integers(-719_164, 2_932_898),
+    **{
+        Type(Kind.TIMESTAMP, unit=unit): st.integers(-(1 << 63), (1 << 63) - 1) | st.integers(-(10**13), 10**13)
+        for unit in Unit
+    },
+}
+
+
+@pytest.mark.parametrize("type_", _MANY, ids=str)
+@given(data=st.data())
+def test_many_bounds_at_once_have_the_texts_that_each_has(type_: Type, data: st.DataObject) -> None:
+    values = data.draw(st.lists(_MANY[type_] | st.none(), max_size=5))
+    shape = plan(TableSchema(TableId("lab", "t"), (Column("k", type_, Role.PARTITION),))).schema
+    written = bound_texts(type_, pa.array(values, shape.field("key").type.field("k").type))
+    if written is None:
+        # A date that does not fit the usual form.
+        assert any(value is not None and bound_text(type_, value).lstrip("-").isdecimal() for value in values)
+        return
+    assert written.to_pylist() == [None if value is None else bound_text(type_, value) for value in values]
+
+
+def test_bounds_of_all_kinds_stand_where_their_changes_do() -> None:
+    columns = (
+        Column("a", t.INT32, Role.PARTITION),
+        Column("b", t.TEXT, Role.CLUSTERING),
+        Column("at", _TIMESTAMP, Role.CLUSTERING, descending=True),
+    )
+    ends = [None, Bound(("x",), True), Bound(("y", 5), False), Bound((), True)]
+    # One that has no date lets all be written one by one.
+    odd = Bound(("z", 1 << 62), True)
+    for more in (ends, [*ends, odd]):
+        table = TableSchema(TableId("lab", "times"), columns, source="cassandra")
+        changes = [
+            Change(Op.DELETE_RANGE, {"a": 1}, range=Range(start, end), time=5, deletion=Deletion(5, 1))
+            for start in more
+            for end in more
+        ]
+        changes.insert(3, Change(Op.INSERT, {"a": 1, "b": "n", "at": 0}, time=4))
+        batch = avro.encode(table, changes)
+        made = range_bounds(table, batch, change_columns(batch, frozenset({"range"})).array(("range",)))
+        for name, field in (("_range_start", "start"), ("_range_end", "end")):
+            for change, found in zip(changes, made[name].to_pylist(), strict=True):
+                bound = getattr(change.range, field, None)
+                assert (found is None) == (bound is None)
+                if bound is not None:
+                    assert found["method"] == f"{'INCL' if bound.inclusive else 'EXCL'}_{field.upper()}_BOUND"
+                    texts = [bound_text(c.type, v) for c, v in zip(columns[1:], bound.values, strict=False)]
+                    assert [value["value"] for value in found["values"]] == texts
+                    assert [value["name"] for value in found["values"]] == ["b", "at"][: len(texts)]
+                    assert [value["type"].count("Reversed") for value in found["values"]] == [0, 1][: len(texts)]
 
 
 def test_a_range_of_timestamps_is_written_with_a_t_as_debezium_writes_it() -> None:

@@ -43,7 +43,7 @@ def test_runs_of_several_tasks_know_their_order(tmp_path: Path) -> None:
     found = []
     for task in reversed(tasks):
         with LogReader(directory) as reader:
-            rows = list(read_runs([(piece.address, reader, piece.stretch) for piece in task], 1, 10_000))
+            rows = list(read_runs([(piece.address, reader, piece.stretch) for piece in task], 1, size=10_000))
         found += [run for batch in rows for run in runs.from_arrow(pa.record_batch(batch))]
     plan.close()
     ordered = sorted(found, key=lambda run: run.place)

@@ -26,11 +26,12 @@ def test_each_change_goes_to_the_bucket_of_its_partition_in_order() -> None:
     changes = [change(number % 7, number) for number in range(100)]
     found: dict[int, set[int]] = {}
     total = 0
-    for bucket, count, rows in keys.split(avro.encode(SCHEMA, changes), 4):
-        mine = avro.decode(ChangeBatch(SCHEMA, count, rows))
+    for part in keys.split(avro.encode(SCHEMA, changes), 4):
+        mine = avro.decode(ChangeBatch(SCHEMA, part.count, part.rows))
         assert [one.time for one in mine] == sorted(one.time or 0 for one in mine)
-        found[bucket] = {one.key["p"] for one in mine}
-        total += count
+        found[part.bucket] = {one.key["p"] for one in mine}
+        assert part.copies == part.count
+        total += part.count
     assert total == 100
     assert sum(map(len, found.values())) == 7
 
@@ -38,8 +39,8 @@ def test_each_change_goes_to_the_bucket_of_its_partition_in_order() -> None:
 def test_the_deletion_of_a_table_goes_to_every_bucket() -> None:
     truncation = Change(Op.TRUNCATE, time=5, deletion=Deletion(5))
     found = keys.split(avro.encode(SCHEMA, [change(1), truncation, change(1, 9)]), 3)
-    assert [bucket for bucket, _, _ in found] == [0, 1, 2]
-    assert sorted(count for _, count, _ in found) == [1, 1, 3]
+    assert [part.bucket for part in found] == [0, 1, 2]
+    assert sorted(part.count for part in found) == [1, 1, 3]
 
 
 def test_a_blocks_seal_and_skipped_changes_are_left_out() -> None:
@@ -48,9 +49,34 @@ def test_a_blocks_seal_and_skipped_changes_are_left_out() -> None:
     parts = block.build([batch.rows], 10, 1, Codec.NULL, b"\0" * block.SYNC_BYTES).parts
     sealed = bytes(parts[1]) + bytes(parts[2])[: -block.SYNC_BYTES]
     read = ChangeBatch(SCHEMA, 10, sealed, skip=4)
-    ((bucket, count, rows),) = keys.split(read, 1)
-    assert (bucket, count) == (0, 6)
-    assert avro.decode(ChangeBatch(SCHEMA, 6, rows)) == changes[4:]
+    (part,) = keys.split(read, 1)
+    assert (part.bucket, part.count) == (0, 6)
+    assert avro.decode(ChangeBatch(SCHEMA, 6, part.rows)) == changes[4:]
+
+
+def test_copies_are_left_out_and_counted_unless_their_order_matters() -> None:
+    timeless = replace(change(3), time=None)
+    truncation = Change(Op.TRUNCATE, time=5, deletion=Deletion(5))
+    first = [change(1), timeless, truncation, change(2), change(1)]
+    known = keys.Contents()
+    (part,) = keys.split(avro.encode(SCHEMA, first), 1, known)
+    assert avro.decode(ChangeBatch(SCHEMA, part.count, part.rows)) == first[:-1]
+    assert part.copies == 5
+    other = [replace(one, capture_time=9, origin=Origin(node="other")) for one in (*first, change(4))]
+    (part,) = keys.split(avro.encode(SCHEMA, other), 1, known)
+    assert avro.decode(ChangeBatch(SCHEMA, part.count, part.rows)) == [other[1], other[2], other[5]]
+    assert part.copies == 6
+    assert keys.split(avro.encode(SCHEMA, [change(2)]), 1, known) == [keys.Part(0, 0, memoryview(b""), 1)]
+
+
+def test_any_number_of_contents_is_known() -> None:
+    known = keys.Contents()
+    changes = [change(number) for number in range(3000)]
+    for step in range(0, 3000, 500):
+        parts = keys.split(avro.encode(SCHEMA, changes[step : step + 500]), 3, known)
+        assert (sum(part.count for part in parts), sum(part.copies for part in parts)) == (500, 500)
+    parts = keys.split(avro.encode(SCHEMA, changes), 3, known)
+    assert (sum(part.count for part in parts), sum(part.copies for part in parts)) == (0, 3000)
 
 
 def test_the_content_is_the_same_whoever_captured_it_and_when() -> None:

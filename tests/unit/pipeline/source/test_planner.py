@@ -22,7 +22,8 @@ from penstock.pipeline import runs
 from penstock.pipeline.source.admission import Limits
 from penstock.pipeline.source.options import parse
 from penstock.pipeline.source.places import access, open_reader
-from penstock.pipeline.source.planner import BURST_ROWS, COMMIT_S, Piece, Planner
+from penstock.pipeline.source.planner import BURST_ROWS, COMMIT_S, Planner
+from penstock.pipeline.source.portions import Piece
 from penstock.pipeline.source.reach import Reach, from_offset, to_offset
 from penstock.pipeline.source.stretches import gather, read_runs
 from penstock.pipeline.source.table_version import TableVersion
