@@ -20,6 +20,7 @@ from penstock.model.change import Change, Op
 from penstock.model.schema import TableSchema
 from penstock.model.types import Kind, Type
 from penstock.pipeline.fold import keys
+from penstock.pipeline.fold._groups import Contents
 from penstock.pipeline.fold.bucket import BucketState
 from penstock.pipeline.fold.folder import Folder
 from penstock.pipeline.fold.state import StateStore
@@ -32,7 +33,7 @@ WIDE = (Op.DELETE_PARTITION, Op.DELETE_RANGE, Op.TRUNCATE)
 
 
 def runs_of(
-    schema: TableSchema, node: str, changes: Sequence[Change], buckets: int, known: keys.Contents | None = None
+    schema: TableSchema, node: str, changes: Sequence[Change], buckets: int, known: Contents | None = None
 ) -> list[Run]:
     """The changes as one node logged them, without those that say what is known."""
     batch = avro.encode(schema, changes)

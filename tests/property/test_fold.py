@@ -24,6 +24,7 @@ from penstock.model.batch import ChangeBatch
 from penstock.model.change import NO_ORIGIN, Change, Deleted, Deletion, Delta, Element, Marker, Op, Origin, Set
 from penstock.model.schema import Column, Role, TableId, TableSchema
 from penstock.pipeline.fold import keys
+from penstock.pipeline.fold._groups import Contents
 from penstock.pipeline.runs import Run
 from penstock.settings import Copies, MergeSettings, RecordType
 from tests.folding import Pipeline, Target, as_installed, comparable, expected, plain_python, runs_of
@@ -194,17 +195,13 @@ def test_copies_that_tasks_leave_out_make_no_difference(
     schema, history = table
     batches = _batches(_logged(schema, history, chance), chance)
     shown = []
-    for side, known in (
-        (as_installed(), None),
-        (as_installed(), as_installed().keys.Contents),
-        (plain_python(), plain_python().keys.Contents),
-    ):
+    for side, leaves_out in ((as_installed(), False), (as_installed(), True), (plain_python(), True)):
         with tempfile.TemporaryDirectory() as directory:
             pipeline = side.Pipeline(directory, 2, record, every=every)
-            out = []
+            out: list[Any] = []
             for second, batch in enumerate(batches):
-                said = known() if known is not None else None
-                runs = _runs(schema, batch, 2, partial(side.runs_of, known=said))
+                known = side.Contents() if leaves_out else None
+                runs = _runs(schema, batch, 2, partial(side.runs_of, known=known))
                 out += [_shown(records) for records in pipeline.fold(runs, second)]
             shown.append(out)
     assert shown[0] == shown[1] == shown[2]
@@ -214,7 +211,7 @@ def _runs(
     schema: TableSchema, batch: list[tuple[int, list[Change]]], buckets: int, runs_of: Any = runs_of
 ) -> list[Run]:
     """Runs in which each copy has its own capture time and origin."""
-    out = []
+    out: list[Run] = []
     for node, log in batch:
         own = [
             replace(change, capture_time=node * 100 + place, origin=Origin(f"n{node}", file="log", position=place))
@@ -280,7 +277,7 @@ def test_damaged_rows_are_refused_and_never_crash(
         pipeline = Pipeline(directory, 1, record)
         # Any other error fails the test; rows that are still good by chance are folded.
         with contextlib.suppress(CorruptLog, InvalidValue):
-            keys.split(ChangeBatch(schema, max(count, 0), damaged), 3)
+            keys.split(ChangeBatch(schema, max(count, 0), damaged), 3, chance.choice((None, Contents())))
             pipeline.fold([Run(schema, "n", 0, max(count, 0), damaged)], now_s=2)
 
 

@@ -21,7 +21,7 @@ cpdef enum:
     BIG
 
 
-cdef bytearray _room(Py_ssize_t size)
+cdef bytearray room(Py_ssize_t size)
 
 
 @cython.final

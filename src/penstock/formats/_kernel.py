@@ -27,7 +27,7 @@ _FLOAT = struct.Struct("<f")
 _DOUBLE = struct.Struct("<d")
 
 
-def _room(size: int) -> bytearray:
+def room(size: int) -> bytearray:
     """Memory that is not filled with anything first: much of it may never be needed."""
     if cython.compiled:
         return PyByteArray_FromStringAndSize(cython.NULL, size)  # noqa: F821
@@ -38,7 +38,7 @@ class RowBuffer:
     """A growing run of bytes that rows are written to."""
 
     def __init__(self, capacity: int = 256) -> None:
-        self.store = _room(max(capacity, 16))
+        self.store = room(max(capacity, 16))
         self.data = memoryview(self.store)
         self.capacity = len(self.store)
         self.size = 0
@@ -50,7 +50,7 @@ class RowBuffer:
         return 0
 
     def _grow(self, extra: int) -> int:
-        store = _room(max(2 * self.capacity, self.size + extra))
+        store = room(max(2 * self.capacity, self.size + extra))
         store[: self.size] = memoryview(self.store)[: self.size]
         self.store = store
         self.data = memoryview(store)

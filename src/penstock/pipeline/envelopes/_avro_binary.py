@@ -62,14 +62,14 @@ class AvroBinary(Tree):
         if kind == STRUCT:
             return self.write_struct(node, index)
         if kind == WORD:
-            return self.literal(self.words[node] + self.source(node).integer(index))
+            return self.literal(self.words[node] + self.stored(node, index))
         if kind == LIST or kind == MAP:
             return self.write_items(node, index)
         if kind == FIELD_DELTA:
             return self.write_fields(node, index)
         if kind == UUID:
             self.out.zigzag(36)
-            return self.out.uuid(self.source(node).data, self.place(node, index, 16))
+            return self.out.uuid(self.data(node), self.place(node, index, 16))
         return self.write_plain(node, index)
 
     @cython.boundscheck(False)
@@ -87,17 +87,17 @@ class AvroBinary(Tree):
         start = self.begin(node, index)
         size = self.end(node, index) - start
         self.out.zigzag(size)
-        return self.out.copy(self.source(node).data, start, size)
+        return self.out.copy(self.data(node), start, size)
 
     @cython.boundscheck(False)
     def write_plain(self, node: int, index: int) -> int:
         kind = self.kinds[node]
         if kind == BOOL:
-            return self.out.put(self.source(node).boolean(index))
+            return self.out.put(self.truth(node, index))
         if kind == DOUBLE:
-            return self.out.copy(self.source(node).data, self.place(node, index, 8), 8)
+            return self.out.copy(self.data(node), self.place(node, index, 8), 8)
         if kind == FLOAT:
-            return self.out.copy(self.source(node).data, self.place(node, index, 4), 4)
+            return self.out.copy(self.data(node), self.place(node, index, 4), 4)
         if kind == DECIMAL_DOUBLE:
             return self.write_decimal(node, index)
         if kind == VARINT_LONG:

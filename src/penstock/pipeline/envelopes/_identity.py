@@ -44,12 +44,16 @@ class Identities:
         starts[count] = self.out.size
         return self.out.taken()
 
+    @cython.boundscheck(False)
     def text(self, source: Input, index: int) -> int:
         if not source.is_valid(index):
             return 0
         start = source.start(index, len(source.data))
-        self.out.copy(source.data, start, source.stop(index) - start)
-        return 0
+        size = source.stop(index) - start
+        if size == 0:
+            return 0
+        data = cython.address(source.data[0]) if cython.compiled else source.data
+        return self.out.copy(data, start, size)
 
     def integer(self, source: Input, index: int) -> int:
         return self.out.number(source.integer(index)) if source.is_valid(index) else 0

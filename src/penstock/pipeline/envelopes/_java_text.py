@@ -59,11 +59,11 @@ class JavaText(Tree):
             return self.out.number(self.integer(node, index))
         if kind == STRING:
             start = self.begin(node, index)
-            return self.out.copy(self.source(node).data, start, self.end(node, index) - start)
+            return self.out.copy(self.data(node), start, self.end(node, index) - start)
         if kind == STRUCT or kind == FIELD_DELTA:
             return self.write_struct(node, index)
         if kind == WORD:
-            return self.literal(self.words[node] + self.source(node).integer(index))
+            return self.literal(self.words[node] + self.stored(node, index))
         if kind == LIST or kind == MAP:
             return self.write_items(node, index)
         if kind == CONST:
@@ -100,7 +100,7 @@ class JavaText(Tree):
     def write_plain(self, node: int, index: int) -> int:
         kind = self.kinds[node]
         if kind == BOOL:
-            return self.out.raw(b"true" if self.source(node).boolean(index) else b"false")
+            return self.out.raw(b"true" if self.truth(node, index) else b"false")
         if kind == DOUBLE or kind == FLOAT:
             return self.float_number(node, index, 0)
         if kind == DECIMAL_DOUBLE:
@@ -112,10 +112,10 @@ class JavaText(Tree):
         if kind == COUNTER_DELTA:
             return self.out.number(self.shard_sum(node, index))
         if kind == UUID:
-            return self.out.uuid(self.source(node).data, self.place(node, index, 16))
+            return self.out.uuid(self.data(node), self.place(node, index, 16))
         if kind == BYTES:
             start = self.begin(node, index)
-            return self.out.hexadecimal(self.source(node).data, start, self.end(node, index) - start)
+            return self.out.hexadecimal(self.data(node), start, self.end(node, index) - start)
         if kind == INET:
             return self.inet_text(node, index)
         if kind == VARINT_TEXT:

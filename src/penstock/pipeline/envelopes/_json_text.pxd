@@ -16,7 +16,7 @@ cdef class JsonText(Tree):
     cdef int null(self) except -1
     @cython.locals(step=cython.int, child=cython.int)
     cdef int write_struct(self, int node, Py_ssize_t index) except -1
-    @cython.locals(source=Input, start=cython.Py_ssize_t)
+    @cython.locals(start=cython.Py_ssize_t)
     cdef int write_string(self, int node, Py_ssize_t index) except -1
     @cython.locals(kind=cython.int, start=cython.Py_ssize_t)
     cdef int write_text(self, int node, Py_ssize_t index) except -1

@@ -62,7 +62,7 @@ class JsonText(Tree):
         if kind == STRUCT:
             return self.write_struct(node, index)
         if kind == WORD:
-            return self.literal(self.words[node] + self.source(node).integer(index))
+            return self.literal(self.words[node] + self.stored(node, index))
         if kind == LIST or kind == MAP:
             return self.write_items(node, index)
         if kind == UUID or kind == BYTES or kind == INET or kind == VARINT_TEXT or kind == DECIMAL_TEXT:
@@ -88,20 +88,19 @@ class JsonText(Tree):
 
     @cython.boundscheck(False)
     def write_string(self, node: int, index: int) -> int:
-        source = self.source(node)
         start = self.begin(node, index)
         self.out.put(34)
-        self.out.escaped(source.data, start, self.end(node, index) - start)
+        self.out.escaped(self.data(node), start, self.end(node, index) - start)
         return self.out.put(34)
 
     @cython.boundscheck(False)
     def write_text(self, node: int, index: int) -> int:
         kind = self.kinds[node]
         if kind == UUID:
-            return self.out.uuid(self.source(node).data, self.place(node, index, 16))
+            return self.out.uuid(self.data(node), self.place(node, index, 16))
         if kind == BYTES:
             start = self.begin(node, index)
-            return self.out.base64(self.source(node).data, start, self.end(node, index) - start)
+            return self.out.base64(self.data(node), start, self.end(node, index) - start)
         if kind == INET:
             return self.inet_text(node, index)
         if kind == VARINT_TEXT:
@@ -113,7 +112,7 @@ class JsonText(Tree):
     def write_number(self, node: int, index: int) -> int:
         kind = self.kinds[node]
         if kind == BOOL:
-            return self.out.raw(b"true" if self.source(node).boolean(index) else b"false")
+            return self.out.raw(b"true" if self.truth(node, index) else b"false")
         if kind == DOUBLE or kind == FLOAT:
             return self.float_number(node, index, 1)
         if kind == DECIMAL_DOUBLE:
@@ -169,11 +168,10 @@ class JsonText(Tree):
             self.write(self.child(node, 3), index)
         else:
             self.null()
+        if not known:
+            return self.out.raw(b',"deletion_ts":null,"set":true}')
         self.out.raw(b',"deletion_ts":')
-        if known:
-            self.out.number(deletion)
-        else:
-            self.null()
+        self.out.number(deletion)
         return self.out.raw(b',"set":true}')
 
     @cython.boundscheck(False)

@@ -8,16 +8,24 @@ from typing import Any
 
 import cython
 
+if not cython.compiled:
+    from penstock.formats._kernel import room
+
 compiled: bool = cython.compiled
 
 _DOUBLE = struct.Struct("<d")
+# The digits of 00 to 99.
+_PAIRS = b"".join(b"%02d" % number for number in range(100))
+# In each of eight bytes, its lowest bit and its highest.
+_ONES = 0x0101010101010101
+_TOPS = 0x8080808080808080
 
 
 class Output:
     """A growing run of bytes."""
 
     def __init__(self, capacity: int) -> None:
-        self.store = bytearray(max(capacity, 64))
+        self.store = room(max(capacity, 64))
         self.data = memoryview(self.store)
         self.capacity = len(self.store)
         self.size = 0
@@ -28,7 +36,7 @@ class Output:
         return 0
 
     def _grow(self, extra: int) -> int:
-        store = bytearray(max(2 * self.capacity, self.size + extra))
+        store = room(max(2 * self.capacity, self.size + extra))
         store[: self.size] = memoryview(self.store)[: self.size]
         self.store = store
         self.data = memoryview(store)
@@ -84,17 +92,18 @@ class Output:
             self.data[self.size] = 48 + rest
             self.size += 1
             return 0
-        # The digits come from the last to the first, so they are written at the end of the room and moved.
-        at = self.size + 20
-        while rest >= 10:
-            at -= 1
-            self.data[at] = 48 + rest % 10
-            rest = rest // 10
-        at -= 1
-        self.data[at] = 48 + rest
-        size = self.size + 20 - at
-        memmove(cython.address(self.data[self.size]), cython.address(self.data[at]), size)  # noqa: F821
-        self.size += size
+        # The digits come from the last to the first, so where they end is found first.
+        at = self.size + digits(rest)
+        self.size = at
+        while rest >= 100:
+            at -= 2
+            pair = 2 * (rest % 100)
+            rest = rest // 100
+            memcpy(cython.address(self.data[at]), PyBytes_AS_STRING(_PAIRS) + pair, 2)  # noqa: F821
+        if rest >= 10:
+            memcpy(cython.address(self.data[at - 2]), PyBytes_AS_STRING(_PAIRS) + 2 * rest, 2)  # noqa: F821
+        else:
+            self.data[at - 1] = 48 + rest
         return 0
 
     @cython.boundscheck(False)
@@ -185,8 +194,18 @@ class Output:
         """Text inside a JSON string."""
         self.reserve(6 * size)
         at = self.size
-        for step in range(size):
+        step = 0
+        eight = 0
+        while step < size:
+            if cython.compiled and size - step >= 8:
+                memcpy(cython.address(eight), cython.address(source[start + step]), 8)  # noqa: F821
+                if not _special(eight):
+                    memcpy(cython.address(self.data[at]), cython.address(eight), 8)  # noqa: F821
+                    at += 8
+                    step += 8
+                    continue
             byte = source[start + step]
+            step += 1
             if byte >= 32 and byte != 34 and byte != 92:
                 self.data[at] = byte
                 at += 1
@@ -245,3 +264,26 @@ class Output:
     def taken(self) -> Any:
         """What was written, without a copy; nothing more may be written."""
         return memoryview(self.store)[: self.size]
+
+
+def digits(value: int) -> int:
+    """How many decimal digits a number has."""
+    count = 1
+    while value >= 10000:
+        value = value // 10000
+        count += 4
+    if value >= 1000:
+        return count + 3
+    if value >= 100:
+        return count + 2
+    return count + 1 if value >= 10 else count
+
+
+def _special(eight: int) -> int:
+    """Whether any of eight bytes cannot stand in a JSON string as it is: a quote, a backslash, or one below 32."""
+    quote = eight ^ 34 * _ONES
+    slash = eight ^ 92 * _ONES
+    found = (eight - 32 * _ONES) & ~eight
+    found |= (quote - _ONES) & ~quote
+    found |= (slash - _ONES) & ~slash
+    return 1 if found & _TOPS else 0

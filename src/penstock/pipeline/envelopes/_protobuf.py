@@ -82,13 +82,13 @@ class Protobuf(Tree):
         if kind == INT:
             return self.out.varint(self.integer(node, index))
         if kind == WORD:
-            return self.literal(self.words[node] + self.source(node).integer(index))
+            return self.literal(self.words[node] + self.stored(node, index))
         if kind == BOOL:
-            return self.out.put(self.source(node).boolean(index))
+            return self.out.put(self.truth(node, index))
         if kind == DOUBLE:
-            return self.out.copy(self.source(node).data, self.place(node, index, 8), 8)
+            return self.out.copy(self.data(node), self.place(node, index, 8), 8)
         if kind == FLOAT:
-            return self.out.copy(self.source(node).data, self.place(node, index, 4), 4)
+            return self.out.copy(self.data(node), self.place(node, index, 4), 4)
         if kind == DECIMAL_DOUBLE:
             return self.out.float64(self.decimal_double(node, index))
         if kind == VARINT_LONG:
@@ -107,9 +107,9 @@ class Protobuf(Tree):
         kind = self.kinds[node]
         if kind == STRING or kind == BYTES:
             start = self.begin(node, index)
-            return self.out.copy(self.source(node).data, start, self.end(node, index) - start)
+            return self.out.copy(self.data(node), start, self.end(node, index) - start)
         if kind == UUID:
-            return self.out.uuid(self.source(node).data, self.place(node, index, 16))
+            return self.out.uuid(self.data(node), self.place(node, index, 16))
         if kind == INET:
             return self.inet_text(node, index)
         if kind == VARINT_TEXT:

@@ -1,6 +1,8 @@
 # The C types of _tree.py.
 import cython
+from cpython.bytearray cimport PyByteArray_AS_STRING
 from libc.stdint cimport int64_t
+from libc.string cimport memcpy
 
 from penstock.formats._rows cimport Input
 from penstock.pipeline.envelopes._output cimport Output
@@ -49,6 +51,20 @@ cpdef enum:
     DELETIONS
 
 
+cdef struct View:
+    # NULL where every entry is valid.
+    const unsigned char *valid
+    const unsigned char *data
+    const int *offsets
+    Py_ssize_t length
+    Py_ssize_t offset
+    Py_ssize_t bytes
+    int width
+    bint is_signed
+
+ctypedef View *ViewPlace
+
+
 cdef class Tree:
     cdef const int[::1] kinds
     cdef const int[::1] flags
@@ -64,27 +80,42 @@ cdef class Tree:
     cdef const unsigned char[::1] pool
     cdef const int[::1] starts
     cdef list inputs
+    cdef bytearray room
+    cdef View *views
     cdef Py_ssize_t inputs_wanted
     cdef Output out
     cdef Py_ssize_t row
+    cdef long long operation
     cdef long long deletion
     cdef bint deletion_known
     cdef long long unscaled
     cdef long long scale
     cdef readonly list refused
 
+    @cython.locals(number=cython.Py_ssize_t)
     cpdef object render(self, list inputs, Py_ssize_t first, Py_ssize_t count, object offsets, Py_ssize_t expected)
+    @cython.locals(view=ViewPlace)
+    cdef int _bind(self, Py_ssize_t number, Input source) except -1
     @cython.locals(out=Output, number=cython.Py_ssize_t, begin=cython.Py_ssize_t)
     cdef int _records(self, int[::1] starts, Py_ssize_t first, Py_ssize_t count) except -1
     cdef int write(self, int node, Py_ssize_t index) except -1
+    @cython.locals(out=Output, start=cython.Py_ssize_t, size=cython.Py_ssize_t)
     cdef int literal(self, int number) except -1
     cdef int child(self, int node, int step) except -1
     cdef Input source(self, int node)
+    @cython.locals(view=ViewPlace)
+    cdef View *view(self, int node, Py_ssize_t index) except NULL
+    @cython.locals(view=ViewPlace, at=cython.Py_ssize_t)
     cdef int present(self, int node, Py_ssize_t index) except -1
+    @cython.locals(view=ViewPlace, value=int64_t)
+    cdef int64_t stored(self, int node, Py_ssize_t index) except? -1
+    cdef int truth(self, int node, Py_ssize_t index) except -1
+    cdef const unsigned char *data(self, int node) noexcept
     @cython.locals(value=cython.longlong, factor=cython.longlong, divisor=cython.longlong)
     cdef int64_t integer(self, int node, Py_ssize_t index) except? -1
-    @cython.locals(source=Input, kind=cython.int)
+    @cython.locals(view=ViewPlace, kind=cython.int, counted=cython.bint, at=cython.Py_ssize_t, start=cython.Py_ssize_t, stop=cython.Py_ssize_t)
     cdef Py_ssize_t begin(self, int node, Py_ssize_t index) except -1
+    @cython.locals(view=ViewPlace)
     cdef Py_ssize_t end(self, int node, Py_ssize_t index) except -1
     @cython.locals(source=Input)
     cdef Py_ssize_t place(self, int node, Py_ssize_t index, int width) except -1

@@ -91,7 +91,10 @@ class Tree:
         self.starts = memoryview(struct.pack(f"={len(starts)}i", *starts)).cast("i")
         self.inputs: list[Input] = []
         self.inputs_wanted = inputs
+        # The buffers of the inputs as C has them.
+        self.room = bytearray(cython.sizeof(View) * inputs if cython.compiled else 0)  # noqa: F821
         self.row = 0
+        self.operation = 0
         self.deletion = 0
         self.deletion_known = 0
         self.unscaled = 0
@@ -108,6 +111,8 @@ class Tree:
         if len(offsets) < count + 1:
             raise ValueError("too little room for the offsets")
         self.inputs = list(inputs)
+        for number in range(len(inputs)):
+            self._bind(number, inputs[number])
         self.out = Output(expected)
         self.refused = []
         starts = memoryview(offsets)
@@ -115,12 +120,28 @@ class Tree:
         self.inputs = []
         return self.out.taken()
 
+    @cython.boundscheck(False)
+    def _bind(self, number: int, source: Input) -> int:
+        if cython.compiled:
+            self.views = cython.cast("View *", PyByteArray_AS_STRING(self.room))  # noqa: F821
+            view = cython.address(self.views[number])
+            view.valid = cython.address(source.valid[0]) if source.has_valid else cython.NULL
+            view.data = cython.address(source.data[0])
+            view.offsets = cython.address(source.offsets[0])
+            view.length = source.length
+            view.offset = source.offset
+            view.bytes = len(source.data)
+            view.width = source.width
+            view.is_signed = source.signed
+        return 0
+
     def _records(self, starts: Any, first: int, count: int) -> int:
         out = self.out
         for number in range(count):
             begin = out.size
             starts[number] = begin
             self.row = first + number
+            self.operation = cython.cast(Input, self.inputs[OPERATIONS]).integer(self.row)
             try:
                 self.literal(self.prefixes[0])
                 self.write(0, first + number)
@@ -137,8 +158,17 @@ class Tree:
 
     @cython.boundscheck(False)
     def literal(self, number: int) -> int:
-        if number >= 0:
-            self.out.copy(self.pool, self.starts[number], self.starts[number + 1] - self.starts[number])
+        if number < 0:
+            return 0
+        start = self.starts[number]
+        size = self.starts[number + 1] - start
+        out = self.out
+        out.reserve(size)
+        if cython.compiled:
+            memcpy(cython.address(out.data[out.size]), cython.address(self.pool[start]), size)  # noqa: F821
+        else:
+            out.data[out.size : out.size + size] = self.pool[start : start + size]
+        out.size += size
         return 0
 
     @cython.boundscheck(False)
@@ -151,16 +181,57 @@ class Tree:
         return cython.cast(Input, self.inputs[self.sources[node]])
 
     @cython.boundscheck(False)
+    def view(self, node: int, index: int) -> Any:
+        """The buffers of a field, which has this entry."""
+        view = cython.address(self.views[self.sources[node]])
+        if index < 0 or index >= view.length:
+            raise ValueError("an array is shorter than the batch")
+        return view
+
+    @cython.boundscheck(False)
     def present(self, node: int, index: int) -> int:
         """Whether a field that may be null has a value; a field without an array of its own always has."""
-        if self.flags[node] & OPTIONAL and self.sources[node] >= 0:
-            return self.source(node).is_valid(0 if self.flags[node] & SHARED else index)
-        return 1
+        if not self.flags[node] & OPTIONAL or self.sources[node] < 0:
+            return 1
+        if self.flags[node] & SHARED:
+            index = 0
+        if not cython.compiled:
+            return self.source(node).is_valid(index)
+        view = self.view(node, index)
+        if view.valid == cython.NULL:
+            return 1
+        at = index + view.offset
+        return (view.valid[at >> 3] >> (at & 7)) & 1
+
+    @cython.boundscheck(False)
+    def stored(self, node: int, index: int) -> int:
+        """A number as it stands in the array."""
+        if not cython.compiled:
+            return self.source(node).integer(index)
+        view = self.view(node, index)
+        if view.width == 8:
+            value = 0
+            memcpy(cython.address(value), view.data + 8 * (index + view.offset), 8)  # noqa: F821
+            return value
+        if view.width == 1 and view.is_signed:
+            return cython.cast(cython.schar, view.data[index + view.offset])
+        return self.source(node).integer(index)
+
+    @cython.boundscheck(False)
+    def truth(self, node: int, index: int) -> int:
+        return self.source(node).boolean(index)
+
+    @cython.boundscheck(False)
+    def data(self, node: int) -> Any:
+        """The bytes that a field's values are in."""
+        if not cython.compiled:
+            return self.source(node).data
+        return self.views[self.sources[node]].data
 
     @cython.boundscheck(False)
     def integer(self, node: int, index: int) -> int:
         """A number, in the unit that the consumer expects."""
-        value = self.source(node).integer(0 if self.flags[node] & SHARED else index)
+        value = self.stored(node, 0 if self.flags[node] & SHARED else index)
         factor = self.factors[node]
         if factor != 1:
             if value > 9223372036854775807 // factor or value < -(9223372036854775807 // factor):
@@ -175,16 +246,26 @@ class Tree:
     @cython.boundscheck(False)
     def begin(self, node: int, index: int) -> int:
         """Where the bytes of a string or the items of a list start."""
-        source = self.source(node)
         kind = self.kinds[node]
-        if kind == LIST or kind == MAP or kind == FIELD_DELTA or kind == COUNTER_DELTA:
-            # The items check their own number.
-            return source.start(index, 2147483647)
-        return source.start(index, len(source.data))
+        # The items check their own number.
+        counted = kind == LIST or kind == MAP or kind == FIELD_DELTA or kind == COUNTER_DELTA
+        if not cython.compiled:
+            source = self.source(node)
+            return source.start(index, 2147483647 if counted else len(source.data))
+        view = self.view(node, index)
+        at = index + view.offset
+        start = view.offsets[at]
+        stop = view.offsets[at + 1]
+        if start < 0 or start > stop or (stop > view.bytes and not counted):
+            raise ValueError("the offsets of an array are damaged")
+        return start
 
     @cython.boundscheck(False)
     def end(self, node: int, index: int) -> int:
-        return self.source(node).stop(index)
+        if not cython.compiled:
+            return self.source(node).stop(index)
+        view = self.view(node, index)
+        return view.offsets[index + view.offset + 1]
 
     @cython.boundscheck(False)
     def place(self, node: int, index: int, width: int) -> int:
@@ -295,7 +376,7 @@ class Tree:
             byte = source.data[start + step]
             if byte == 46 or byte == 101:
                 whole = 0
-        self.out.copy(source.data, start, size)
+        self.out.copy(self.data(node), start, size)
         return self.out.raw(b".0") if whole else 0
 
     def no_number(self, sign: int, last: int, quote: int) -> int:
@@ -341,7 +422,7 @@ class Tree:
     def cell(self, node: int, index: int) -> int:
         """What became of a column, and the time at which its value ends or ended, if the change says one."""
         self.deletion_known = 0
-        operation = cython.cast(Input, self.inputs[OPERATIONS]).integer(self.row)
+        operation = self.operation
         if self.kinds[node] == KEY_CELL:
             if self.present(self.child(node, 0), index):
                 return VALUE

@@ -37,6 +37,8 @@ def range_bounds(schema: TableSchema, changes: ChangeBatch, found: pa.StructArra
 def _bounds(schema: TableSchema, bounds: pa.StructArray, end: str) -> pa.StructArray | None:
     """One end of every range; None when a value needs an object to be made of it."""
     columns, rows = schema.clustering, len(bounds)
+    if not columns:
+        return None
     there = bounds.is_valid().to_numpy(zero_copy_only=False)
     counts = np.where(there, bounds.field("count").to_numpy(zero_copy_only=False), 0)
     # Row by row, and of each row the columns that its bound has.

@@ -7,4 +7,4 @@ from __future__ import annotations
 
 from penstock.system import kernels
 
-native: bool = kernels.choose(__name__, __file__, ("_keys", "_merge", "_parts", "_join"))
+native: bool = kernels.choose(__name__, __file__, ("_keys", "_groups", "_merge", "_parts", "_join"))

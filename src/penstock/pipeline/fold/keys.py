@@ -19,7 +19,8 @@ from penstock.formats._kernel import RowBuffer, RowReader
 from penstock.formats.program import program
 from penstock.model.batch import ChangeBatch
 from penstock.model.schema import Role, TableSchema
-from penstock.pipeline.fold._keys import Contents, Groups, KeyScan, order_rows, pick_rows, split_rows
+from penstock.pipeline.fold._groups import Contents, Groups
+from penstock.pipeline.fold._keys import KeyScan, order_rows, pick_rows, split_rows
 
 # The flags of a change: all key columns are given; static or regular cells, cells of non-frozen columns; the row's
 # marker; a deletion; a before image; no write time.

@@ -21,7 +21,7 @@ from penstock.log.refusal import refused
 from penstock.model.batch import ChangeBatch
 from penstock.model.schema import TableId, TableSchema
 from penstock.pipeline import runs
-from penstock.pipeline.fold._keys import Contents
+from penstock.pipeline.fold._groups import Contents
 from penstock.pipeline.fold.keys import Part, split
 from penstock.pipeline.runs import Run
 from penstock.pipeline.source.backlog import Stretch

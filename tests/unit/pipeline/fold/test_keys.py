@@ -13,6 +13,7 @@ from penstock.log import block
 from penstock.model.batch import ChangeBatch
 from penstock.model.change import Change, Deletion, Marker, Op, Origin, Set
 from penstock.pipeline.fold import keys
+from penstock.pipeline.fold._groups import Contents
 from penstock.settings import Codec
 from tests.property.test_merge import SCHEMA
 
@@ -58,7 +59,7 @@ def test_copies_are_left_out_and_counted_unless_their_order_matters() -> None:
     timeless = replace(change(3), time=None)
     truncation = Change(Op.TRUNCATE, time=5, deletion=Deletion(5))
     first = [change(1), timeless, truncation, change(2), change(1)]
-    known = keys.Contents()
+    known = Contents()
     (part,) = keys.split(avro.encode(SCHEMA, first), 1, known)
     assert avro.decode(ChangeBatch(SCHEMA, part.count, part.rows)) == first[:-1]
     assert part.copies == 5
@@ -70,7 +71,7 @@ def test_copies_are_left_out_and_counted_unless_their_order_matters() -> None:
 
 
 def test_any_number_of_contents_is_known() -> None:
-    known = keys.Contents()
+    known = Contents()
     changes = [change(number) for number in range(3000)]
     for step in range(0, 3000, 500):
         parts = keys.split(avro.encode(SCHEMA, changes[step : step + 500]), 3, known)
