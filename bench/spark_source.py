@@ -6,7 +6,8 @@ in one session, in batches of the same number of rows. A query's first batch doe
 beginning of the second to the beginning of the last one, exactly so many rows were planned for, read and committed.
 Kafka's source hands over bytes; ours decodes every column (flat) or hands over runs of encoded rows. The flat shape is
 compared with the topic that says the same: as it comes by default with the changes, and with no more than the table's
-columns, the place and the time with the plain rows. The broker's own CPU does not count. The cost of a trigger is
+columns, the place and the time with the plain rows. What the usual columns cost beside rows that lack most of them is
+shown too, without a target: these are not the same rows. The broker's own CPU does not count. The cost of a trigger is
 measured with one row in each batch, against the built-in rate sources.
 """
 
@@ -310,7 +311,7 @@ def measure(run: Run, sides: Sides, chosen: argparse.Namespace) -> None:
         ("flat shape ÷ Spark's Kafka source, changes", sides.flat, sides.kafka_changes, Target(at_least=1.0)),
         ("flat shape ÷ Spark's Kafka source, plain rows", sides.flat_same, sides.kafka, Target(at_least=1.0)),
         ("runs ÷ Spark's Kafka source, plain rows", sides.runs, sides.kafka, Target(at_least=1.0)),
-        ("flat shape, all usual columns ÷ Kafka source, plain rows", sides.flat, sides.kafka, Target(at_least=1.0)),
+        ("flat shape, all usual columns ÷ Kafka source, plain rows", sides.flat, sides.kafka, None),
         ("flat shape, all usual columns ÷ Kafka source and from_json", sides.flat, sides.kafka_parsed, None),
     )
     for name, ours, peer, target in against:
