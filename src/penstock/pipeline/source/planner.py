@@ -40,7 +40,7 @@ ASKED_MAX = 16
 # costs a batch one to two milliseconds.
 TABLE_S = 0.01
 # As long as so many changes come between two looks, a batch after a pause waits for more, but no longer than this.
-BURST_ROWS = 5_000
+BURST_ROWS = 1_000
 BURST_S = 0.5
 
 
