@@ -26,7 +26,7 @@ from penstock.pipeline.source.admission import Limits, admit
 from penstock.pipeline.source.backlog import Backlog, by_hand, earliest, is_new, reach_at
 from penstock.pipeline.source.options import COMMITTED, EARLIEST, LATEST, SourceOptions
 from penstock.pipeline.source.places import Address, Place, places
-from penstock.pipeline.source.portions import PORTION_BYTES_MIN, Piece, by_node, together
+from penstock.pipeline.source.portions import Piece, by_node, together
 from penstock.pipeline.source.reach import BEGINNING, Reach
 from penstock.settings.loss import OnLoss
 
@@ -192,15 +192,8 @@ class Planner:
             if begin.last < until.last:
                 backlogs.append(self._backlog(one, begin, until))
                 self._check(backlogs[-1], until, True)
-        if self._options.distinct:
-            return together(backlogs, self._options.buckets, self._options.partition_bytes)
-        return by_node(backlogs, self._portion(backlogs))
-
-    def _portion(self, backlogs: Sequence[Backlog]) -> int:
-        """How much one task reads: not more than the option says, and so little that no core waits for another."""
-        size, tasks = self._options.partition_bytes, self._options.buckets
-        total = sum(backlog.bytes for backlog in backlogs) if tasks > 1 else 0
-        return min(size, max(total // tasks, PORTION_BYTES_MIN)) if total else size
+        divide = together if self._options.distinct else by_node
+        return divide(backlogs, self._options.buckets, self._options.partition_bytes)
 
     def commit(self, end: Mapping[str, Reach]) -> None:
         """Everything up to `end` is delivered."""

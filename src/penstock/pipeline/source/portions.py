@@ -34,8 +34,11 @@ def copied_tables(pieces: Iterable[Piece]) -> frozenset[TableId]:
     return frozenset(table for table, count in nodes.items() if count > 1)
 
 
-def by_node(backlogs: Iterable[Backlog], size: int) -> list[list[Piece]]:
-    """Stretches of the same node in portions of about `size` bytes."""
+def by_node(backlogs: Sequence[Backlog], tasks: int, size: int) -> list[list[Piece]]:
+    """Stretches of the same node in portions of up to about `size` bytes, and so small that each task gets one."""
+    total = sum(backlog.bytes for backlog in backlogs)
+    if tasks > 1 and total:
+        size = min(size, max(total // tasks, PORTION_BYTES_MIN))
     open_: dict[str, tuple[list[Piece], int]] = {}
     out: list[list[Piece]] = []
     for backlog in backlogs:

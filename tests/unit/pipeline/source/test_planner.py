@@ -247,7 +247,7 @@ def test_a_batch_is_read_by_as_many_tasks_as_there_are_buckets_when_it_is_large_
 ) -> None:
     write(tmp_path, "big", 0, 60, each=10, note="y" * 1000)
     for least, tasks in ((64 << 10, 3), (500 << 10, 1)):
-        monkeypatch.setattr("penstock.pipeline.source.planner.PORTION_BYTES_MIN", least)
+        monkeypatch.setattr("penstock.pipeline.source.portions.PORTION_BYTES_MIN", least)
         plan = planner(tmp_path, buckets="3")
         found = plan.partitions(plan.initial(), plan.end())
         assert len(found) == tasks
