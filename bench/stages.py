@@ -16,6 +16,7 @@ from penstock.log.block import unseal
 from penstock.log.reader import LogReader
 from penstock.model.batch import ChangeBatch
 from penstock.pipeline.fold import keys
+from penstock.pipeline.fold._groups import Contents
 from penstock.pipeline.fold.bucket import BucketState
 from penstock.pipeline.fold.folder import Folder
 from penstock.pipeline.fold.state import StateStore
@@ -59,12 +60,13 @@ class Stages:
 
     def _read(self, streams: Sequence[tuple[str, Iterator[ChangeBatch]]], each: int) -> dict[int, list[Run]]:
         runs: dict[int, list[Run]] = {}
+        known = Contents() if len(streams) > 1 else None
         with self._timed("read"):
             for node, stream in streams:
                 taken = 0
                 while taken < each and (block := next(stream, None)) is not None:
                     rows = unseal(block.rows, block.count)
-                    for part in keys.split(ChangeBatch(block.schema, block.count, rows), self._buckets):
+                    for part in keys.split(ChangeBatch(block.schema, block.count, rows), self._buckets, known):
                         run = Run(block.schema, node, part.bucket, part.count, part.rows)
                         runs.setdefault(part.bucket, []).append(run)
                     taken += block.count
