@@ -115,9 +115,19 @@ class Cost:
         if gateway is None:
             raise CheckFailed("there is no JVM of this process")
         self._jvm: int = gateway.proc.pid
+        # What each process had used at the last reading, itself and with children that it waited for, and its parent.
+        self._last: dict[int, tuple[float, float, int]] = {}
+        # Of processes that have ended and that nobody waited for, as Spark's workers.
+        self._unclaimed = 0.0
 
     def cpu_s(self) -> float:
-        return time.process_time() + tree_cpu_s(self._jvm)
+        found = tree_cpu(self._jvm)
+        for pid, (own, _, parent) in self._last.items():
+            if pid not in found:
+                claimed = found[parent][1] - self._last[parent][1] if parent in found and parent in self._last else own
+                self._unclaimed += max(0.0, own - claimed)
+        self._last = found
+        return time.process_time() + self._unclaimed + sum(own + waited for own, waited, _ in found.values())
 
     def memory_bytes(self) -> tuple[int, int]:
         """Resident bytes without mapped files: of the JVM, and of its Python workers and this process together."""
@@ -148,16 +158,20 @@ def tree(root: int) -> list[int]:
     return out
 
 
-def tree_cpu_s(root: int) -> float:
-    """CPU-seconds of a process and all that descend from it, also of those that have ended and were waited for.
+def tree_cpu(root: int) -> dict[int, tuple[float, float, int]]:
+    """Of a process and all that descend from it: CPU-seconds, those of children that it waited for, and the parent.
 
     What ends while the figures are read would count twice or not at all, so they are read again until nothing did.
     """
+    tick = os.sysconf("SC_CLK_TCK")
     for _ in range(_ATTEMPTS):
         pids = tree(root)
         found = [_stat(pid) for pid in pids]
         if all(found) and tree(root) == pids:
-            return sum(sum(map(int, fields[11:15])) for fields in found) / os.sysconf("SC_CLK_TCK")
+            return {
+                pid: (sum(map(int, one[11:13])) / tick, sum(map(int, one[13:15])) / tick, int(one[1]))
+                for pid, one in zip(pids, found, strict=True)
+            }
     raise CheckFailed("the processes of Spark come and go too quickly to be counted")
 
 
