@@ -99,7 +99,7 @@ cdef class Tree:
     @cython.locals(out=Output, number=cython.Py_ssize_t, begin=cython.Py_ssize_t)
     cdef int _records(self, int[::1] starts, Py_ssize_t first, Py_ssize_t count) except -1
     cdef int write(self, int node, Py_ssize_t index) except -1
-    @cython.locals(out=Output, start=cython.Py_ssize_t, size=cython.Py_ssize_t)
+    @cython.locals(start=cython.Py_ssize_t)
     cdef int literal(self, int number) except -1
     cdef int child(self, int node, int step) except -1
     cdef Input source(self, int node)

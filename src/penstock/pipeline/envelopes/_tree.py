@@ -161,15 +161,8 @@ class Tree:
         if number < 0:
             return 0
         start = self.starts[number]
-        size = self.starts[number + 1] - start
-        out = self.out
-        out.reserve(size)
-        if cython.compiled:
-            memcpy(cython.address(out.data[out.size]), cython.address(self.pool[start]), size)  # noqa: F821
-        else:
-            out.data[out.size : out.size + size] = self.pool[start : start + size]
-        out.size += size
-        return 0
+        pool = cython.address(self.pool[0]) if cython.compiled else self.pool
+        return self.out.copy(pool, start, self.starts[number + 1] - start)
 
     @cython.boundscheck(False)
     def child(self, node: int, step: int) -> int:
