@@ -248,7 +248,7 @@ class TableLog:
     @staticmethod
     def _newer(schema: TableSchema, heading: Heading) -> TableSchema:
         """The schema to begin a file with: the given one, unless the log already has it under its number."""
-        return heading.schema if heading.schema.fingerprint == schema.fingerprint else schema
+        return heading.schema if heading.schema.era == schema.era else schema
 
     def _create(self, number: int, schema: TableSchema, previous_end: int, figures: Figures) -> ActiveSegment:
         heading = Heading(
@@ -301,9 +301,9 @@ class TableLog:
         return self._segment.heading.number, offset
 
     def _prepare_segment(self, schema: TableSchema) -> None:
-        """Begin the next file when the schema changed or the current one is full."""
+        """Begin the next file when the schema changed, the table was truncated or the current one is full."""
         known = self._segment.heading.schema
-        if schema.fingerprint != known.fingerprint:
+        if schema.era != known.era:
             self._turn(replace(schema, version=max(schema.version, known.version + 1)))
         elif schema.version > known.version:
             self._turn(schema)

@@ -47,6 +47,8 @@ class Column:
     descending: bool = False
     # The type in the source's own words, for people and for exact DDL.
     source_type: str = ""
+    # The table had a column of this name before, which was dropped at this write time: cells up to it mean nothing.
+    dropped_us: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         out: dict[str, Any] = {"name": self.name, "type": self.type.to_json(), "role": self.role.value}
@@ -54,6 +56,8 @@ class Column:
             out["descending"] = True
         if self.source_type:
             out["source_type"] = self.source_type
+        if self.dropped_us is not None:
+            out["dropped_us"] = self.dropped_us
         return out
 
     @classmethod
@@ -65,15 +69,29 @@ class Column:
             raise InvalidSchema(f"not a column: {error}") from error
 
 
+# Fields of a schema that say which table and when, and nothing of what a row looks like.
+_OF_THE_MOMENT = ("id", "altered", "truncated_us")
+
+
 @dataclass(frozen=True)
 class TableSchema:
-    """One version of a table's schema. Columns keep their order; the key columns come first in `key`."""
+    """One version of a table's schema. Columns keep their order; the key columns come first in `key`.
+
+    `version` counts the versions of one log, and each node counts for itself. What all nodes agree on without talking
+    is `altered`: of two versions the one that was altered later is the newer one, whoever says it.
+    """
 
     table: TableId
     columns: tuple[Column, ...]
     version: int = 1
     # The kind of database it comes from: cassandra, scylla, mariadb, postgres, yugabyte, sandbox.
     source: str = ""
+    # What the source itself knows the table by; a table that is dropped and made anew has another. Empty: not known.
+    id: str = ""
+    # When the source last altered the definition, as a number that all nodes have alike. 0: not known.
+    altered: int = 0
+    # When the node that logs these rows last truncated the table, by its own clock: what it logged before is gone.
+    truncated_us: int = 0
 
     def __post_init__(self) -> None:
         names = [column.name for column in self.columns]
@@ -115,19 +133,34 @@ class TableSchema:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Names everything but the version: equal fingerprints mean that rows mean the same."""
+        """Names the columns and what they mean: rows of equal fingerprints are read alike.
+
+        It says nothing of when: neither the version, nor which table of that name it was, nor its truncation.
+        """
         data = self.to_json()
-        del data["version"]
+        for name in ("version", *_OF_THE_MOMENT):
+            data.pop(name, None)
         return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:32]
 
+    @property
+    def order(self) -> tuple[int, int, str]:
+        """What versions of a table are compared by, also those of different nodes: the greatest is the newest."""
+        return self.altered, self.version, self.fingerprint
+
+    @property
+    def era(self) -> tuple[str, str, int]:
+        """Rows of one era stand in one file of a log: the same columns of the same table, not truncated in between."""
+        return self.fingerprint, self.id, self.truncated_us
+
     def to_json(self) -> dict[str, Any]:
-        return {
+        out: dict[str, Any] = {
             "keyspace": self.table.keyspace,
             "table": self.table.table,
             "version": self.version,
             "source": self.source,
             "columns": [column.to_json() for column in self.columns],
         }
+        return out | {name: value for name in _OF_THE_MOMENT if (value := getattr(self, name))}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> TableSchema:
@@ -137,6 +170,7 @@ class TableSchema:
                 columns=tuple(Column.from_json(column) for column in data["columns"]),
                 version=data["version"],
                 source=data["source"],
+                **{name: data[name] for name in _OF_THE_MOMENT if name in data},
             )
         except (KeyError, TypeError) as error:
             raise InvalidSchema(f"not a table schema: {error}") from error

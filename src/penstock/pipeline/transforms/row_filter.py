@@ -31,7 +31,7 @@ class RowFilter:
         wanted = set(column_names(predicate))
         columns = tuple(c for c in schema.columns if c in schema.key or c.name in wanted)
         # The rows are asked as if they had just been inserted, with the columns that the condition looks at.
-        self._asked = TableSchema(schema.table, columns, schema.version, schema.source)
+        self._asked = replace(schema, columns=columns)
         self._rows = Filter(predicate, self._asked, functions)
 
     def apply(self, records: Records) -> Records | None:

@@ -157,7 +157,7 @@ class Transforms:
         columns = tuple(kept.values())
         if not chosen and columns == schema.columns and table == schema.table:
             return None
-        target = TableSchema(table, columns, schema.version, schema.source)
+        target = replace(schema, table=table, columns=columns)
         return Projection.make(schema, target, kept, chosen)
 
     def _is_kept(self, schema: TableSchema, column: Column) -> bool:
