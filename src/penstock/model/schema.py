@@ -92,8 +92,8 @@ class TableSchema:
     altered: int = 0
     # When the node that logs these rows last truncated the table, by its own clock: what it logged before is gone.
     truncated_us: int = 0
-    # When the node's log begins that these rows were read from, by its own clock: of one that joined the cluster after a
-    # truncation nothing else says that its rows came later. 0: not known.
+    # When the node's log begins that these rows were read from, by its own clock: of a node that joined the cluster
+    # after a truncation nothing else says that its rows came later. 0: not known.
     since_us: int = 0
 
     def __post_init__(self) -> None:

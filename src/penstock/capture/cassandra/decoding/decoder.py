@@ -4,10 +4,10 @@ The kernel (`_mutations.py`) does the work; here is what needs deciding between 
 own schema tables are learned before the next entry is read, so that each entry is decoded with the schema of its place
 in the log. TRUNCATE, which the log tells only by a row of `system.local`, becomes a change of its table, and so does a
 table that takes the name of a dropped one: what follows is of another era, which the schema of its batches says. What
-came earlier than the place up to which a truncation reaches stays in the era before, whenever it is decoded. An entry whose
-table, column or field is not known is parked as a whole, and later entries of its table after it, until the definition
-comes; then they are decoded first, with their own file and position as origin. A column that was dropped is read with a
-schema that has it again. Damage is collected, never raised: what is damaged is left out, and nothing else.
+came earlier than the place up to which a truncation reaches stays in the era before, whenever it is decoded. An entry
+whose table, column or field is not known is parked as a whole, and later entries of its table after it, until the
+definition comes; then they are decoded first, with their own file and position as origin. A column that was dropped is
+read with a schema that has it again. Damage is collected, never raised: what is damaged is left out, and nothing else.
 """
 
 from __future__ import annotations

@@ -125,7 +125,7 @@ class TableDefinitions:
         if partition is not None:
             used = {name for column in table.schema.columns for name in _type_names(column.type)}
             rows = rows + [row for row in map(_living, partition.rows.values()) if row and row.key[0] in used]
-        return replace(table, schema=replace(table.schema, altered=max(max(row.time for row in rows), 0)))
+        return replace(table, schema=replace(table.schema, altered=max(0, *(row.time for row in rows))))
 
     def _drop(self, table: CassandraTable) -> set[uuid.UUID]:
         """Remember a table that is gone by its id alone. Returns it, and what had to be forgotten for it."""
