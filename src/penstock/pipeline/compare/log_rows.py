@@ -121,7 +121,7 @@ def newest_schema(directories: Iterable[str], table: TableId) -> TableSchema:
         with LogReader(directory) as reader:
             numbers = reader.numbers()
             found = reader.heading(numbers[-1]).schema if numbers else None
-        if found is not None and (newest is None or found.version > newest.version):
+        if found is not None and (newest is None or found.order > newest.order):
             newest = found
     if newest is None:
         raise InvalidInput("there is no log of this table", table=table)
