@@ -160,9 +160,11 @@ class ExactFold:
                 self._dirty.add((identity, _STATIC))
             pairs = [(place, then.living(place), now.living(place)) for place in sorted(places)]
             for place, was, is_ in [*pairs, (_STATIC, then.lone, now.lone)]:
-                changed = then.static != now.static or then.norms.get(place) != now.norms.get(place)
-                if place and then.norms.get(place) != now.norms.get(place):
+                own = then.norms.get(place) != now.norms.get(place)
+                if own:
                     self._dirty.add((identity, place))
+                # Static cells show in every row, or by themselves when there is none.
+                changed = own or then.static != now.static or (was is None) != (is_ is None)
                 if not changed or (was is None and is_ is None):
                     continue
                 like = is_ or was
@@ -171,7 +173,9 @@ class ExactFold:
                 op = Op.DELETE if is_ is None else Op.UPDATE
                 deletion = Deletion(max(times.values())) if is_ is None else None
                 change = Change(op, like.key, cells, time=max(times.values()), deletion=deletion)
-                yield Told(change, is_, was, self._grown((identity, place), _greatest(change)))
+                version = self._grown((identity, place), _greatest(change))
+                yield Told(change, is_, was, version)
+                self._dropped((identity, place), now, version)
 
     def _told(self, change: Change, name: RowName, before: _Picture, after: _Picture) -> Iterator[Told]:
         identity, place = name
