@@ -8,6 +8,7 @@
       state/           what the fold remembers, committed batch by batch
       wake             the second at which the next row expires, if any does
       replayed/        logs of changes that are to be folded once more
+      repaired/        logs of rows as a repair has read them from the source
       sinks/           what a sink must know after a restart, as the schemas that it goes by
       outages/         targets that tasks wait or have waited for
       dead-letters/    records that no target took, unless the settings name another place
@@ -28,6 +29,7 @@ from penstock.system.files import OsFiles
 _VERSION = 1
 _CLUSTER_BUCKETS = 16
 REPLAYED = "replayed"
+REPAIRED = "repaired"
 # Plans of batches that Spark has committed are of no more use; a few are kept for whoever looks.
 _PLANS_KEPT = 20
 
@@ -57,14 +59,15 @@ class Checkpoint:
             if file.exists():
                 found = _read(file)
                 _check(found, name, buckets, directory)
-                (directory / REPLAYED).mkdir(exist_ok=True)
+                for part in (REPLAYED, REPAIRED):
+                    (directory / part).mkdir(exist_ok=True)
                 return cls(directory, found)
             if any(directory.iterdir()):
                 raise InvalidSetting(
                     "the checkpoint directory holds something else; name an empty one", directory=directory
                 )
             made = Identity(name, buckets or usual_buckets)
-            for part in ("spark", "plans", "state", REPLAYED):
+            for part in ("spark", "plans", "state", REPLAYED, REPAIRED):
                 (directory / part).mkdir()
             sealed.write(OsFiles(), str(directory), file.name, asdict(made))
         except OSError as error:
@@ -90,6 +93,10 @@ class Checkpoint:
     @property
     def replayed(self) -> Path:
         return self.directory / REPLAYED
+
+    @property
+    def repaired(self) -> Path:
+        return self.directory / REPAIRED
 
     @property
     def outages(self) -> Path:
@@ -134,6 +141,11 @@ class Checkpoint:
         except (ValueError, KeyError, TypeError) as error:
             raise CorruptCheckpoint("the plan of a batch is damaged", file=file) from error
         return now_us
+
+
+def repaired_rows(directory: Path) -> Path | None:
+    """Where the pipeline of a checkpoint reads repaired rows; None when no pipeline has used the directory here."""
+    return directory / REPAIRED if (directory / "pipeline.json").exists() else None
 
 
 def _newest_batch(directory: Path) -> int:

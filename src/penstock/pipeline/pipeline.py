@@ -166,8 +166,8 @@ class Pipeline:
         check_against(self._transforms, known.newest)
         self._expected = known.settled
         reader = spark.readStream.format("penstock")
-        # What is replayed from the dead letters comes as if from one more node.
-        logs = (*settings.logs, str(self._checkpoint.replayed))
+        # What is replayed from the dead letters, and what was repaired, comes as if from nodes of their own.
+        logs = (*settings.logs, str(self._checkpoint.replayed), str(self._checkpoint.repaired))
         read = self._settings.model_copy(update={"pipeline": settings.model_copy(update={"logs": logs})})
         options = {**source.pipeline_options(read, self._buckets), "wake": str(self._checkpoint.wake)}
         for name, value in options.items():

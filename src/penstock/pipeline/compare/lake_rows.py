@@ -74,9 +74,12 @@ class LakeRows(TargetRows):
     ) -> pa.Int64Array:
         return pa.repeat(pa.scalar(now_us, pa.int64()), count)
 
-    def delete(self, writer: Writer, found: pa.Table, now_us: int) -> int:
+    def keys(self, found: pa.Table) -> pa.StructArray:
         keys, fits = plain_keys(self.schema, found)
-        keys = keys.filter(pa.array(fits))
+        return keys.filter(pa.array(fits))
+
+    def delete(self, writer: Writer, found: pa.Table, now_us: int) -> int:
+        keys = self.keys(found)
         if len(keys):
             versions = pa.repeat(pa.scalar(now_us, pa.int64()), len(keys))
             writer.write(repair_records(self.schema, Op.DELETE, keys, None, versions))

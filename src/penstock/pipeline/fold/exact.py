@@ -92,6 +92,15 @@ class ExactFold:
                     continue
             self.state.apply(state)
 
+    def _known(self, change: Change, name: RowName, key: int, partition_key: int) -> None:
+        """Note where the change's row, and its partition, have their entries in the state."""
+        identity, place = name
+        self._keys.setdefault(name, key if place else partition_key)
+        self._row_keys.setdefault(name, change.key if place else self._partition_only(change))
+        if self._clustering:
+            self._keys.setdefault((identity, _STATIC), partition_key)
+            self._row_keys.setdefault((identity, _STATIC), self._partition_only(change))
+
     def _name(self, change: Change) -> RowName:
         identity = partition_id(self.schema.partition, change.key)
         values = tuple(change.key.get(name) for name in self._clustering)
@@ -106,16 +115,30 @@ class ExactFold:
             change = replace(change, op=Op.DELETE, deletion=change.deletion or Deletion(_greatest(change)))
         name = self._name(change)
         identity, place = name
-        self._keys.setdefault(name, key if place else partition_key)
-        self._row_keys.setdefault(name, change.key if place else self._partition_only(change))
-        if self._clustering:
-            self._keys.setdefault((identity, _STATIC), partition_key)
-            self._row_keys.setdefault((identity, _STATIC), self._partition_only(change))
+        self._known(change, name, key, partition_key)
         near = self.state.partitions.get(identity)
         shared = change.op in _WIDE or any(self._columns[cell].role is Role.STATIC for cell in change.cells)
         places = set(near.rows) if near is not None and shared else set()
         before = _Picture(self, identity, places | {place})
         self.state.apply(change)
+        yield from self._told(change, name, before, _Picture(self, identity, places | {place}))
+
+    def repair(self, change: Change, key: int, partition_key: int) -> Iterator[Told]:
+        """Let a row be what the change says, but for what was written after the change's commit time."""
+        name = self._name(change)
+        identity, place = name
+        self._known(change, name, key, partition_key)
+        partition = self.state.partitions.get(identity)
+        places = set() if partition is None else set(partition.rows)
+        before = _Picture(self, identity, places | {place})
+        if partition is not None:
+            row = partition.rows.get(place) if place else partition.static
+            if row is not None:
+                row.keep_above(change.commit_time or NEVER)
+            if place and row is not None and not row:
+                del partition.rows[place]
+        if change.op is not Op.DELETE:
+            self.state.apply(change)
         yield from self._told(change, name, before, _Picture(self, identity, places | {place}))
 
     def truncate(self, change: Change) -> Iterator[Told]:

@@ -71,8 +71,10 @@ class RowFold:
         again = any(column.dropped_us is not None and column.type.multi_cell for column in cells)
         self._plain = not again and all(column.type.kind in _PLAIN_KEYS for column in self.schema.clustering)
 
-    def fold(self, batch: ChangeBatch, *, copies: bool = True) -> Records | None:
+    def fold(self, batch: ChangeBatch, *, copies: bool = True, repaired: ChangeBatch | None = None) -> Records | None:
         """Join the changes, after what expired since the last batch; the records of both.
+
+        Last of all, rows that a repair has read from the source take the place of what is known of them up to then.
 
         `copies` says that changes may be there several times, as when they come from several nodes: then it pays to
         look at what they say at once. Else that is done when two of a row have the same time.
@@ -91,6 +93,8 @@ class RowFold:
             if exact:
                 self._exact(self._with_content(scan), rows, exact)
             self._truncate(scan)
+        if repaired is not None:
+            self._repair(repaired)
         # The native way gives the last records of its rows by itself; what comes beside it may be of the same rows.
         alone = self.collector.parts == 1 and not self._told
         return self.collector.records(every=self.every, single=alone and not self.every)
@@ -298,6 +302,23 @@ class RowFold:
                 told += fold.apply(changes[index], int(changed_keys[index]), partition << 32)
             folds.append(fold)
         self._keep(folds, told)
+
+    def _repair(self, batch: ChangeBatch) -> None:
+        """Whole rows, each with the time up to which it says everything as that of its commit."""
+        scan = keys.scan(batch)
+        found = scan.state_keys().tolist()
+        folds: dict[int, ExactFold] = {}
+        told: list[Told] = []
+        for key, change in zip(found, avro.decode(batch), strict=True):
+            partition = key >> 32
+            if partition not in folds:
+                folds[partition] = fold = self._exact_fold()
+                for known, several in self._decoded(
+                    self.state.find_range(self.chain, *partition_range(partition))
+                ).items():
+                    fold.load(known, several)
+            told += folds[partition].repair(change, key, partition << 32)
+        self._keep(folds.values(), told)
 
     @staticmethod
     def _by_partition(states: dict[int, list[Change]]) -> dict[int, dict[int, list[Change]]]:
