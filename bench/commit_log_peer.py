@@ -31,6 +31,8 @@ WORKLOAD = SOURCES / "workload.cql"
 CACHE = ROOT / ".cache"
 # It reads formats 6, 7 and 8, and writes 7 or 8; the others read and write the format that they are named after.
 VERSION = cassandra_jars.LATEST
+# It only reads.
+VERSION_OF_6 = "3.11.19"
 VERSION_OF_7 = "4.1.10"
 VERSION_OF_9 = "6.0-alpha2"
 _LOGBACK = """\
@@ -48,7 +50,8 @@ def prepare(version: str = VERSION, cache: Path = CACHE) -> list[str]:
     """Fetch the jars and compile the peer, once; gives the command that runs it, without its arguments."""
     jars = cassandra_jars.jars(version, cache, say)
     java = cassandra_jars.java_for(version, cache, say)
-    sources = sorted(SOURCES.glob("*.java"))
+    old = cassandra_jars.number_of(version) < (4, 0)
+    sources = sorted((SOURCES / "of-3.11" if old else SOURCES).glob("*.java"))
     text = "".join(source.read_text(encoding="utf-8") for source in sources)
     # Other sources, such as those of another checkout that has the same cache, are compiled beside these.
     place = CACHE / "commit-log-peer" / version / sha256(text.encode()).hexdigest()[:12]
@@ -59,7 +62,7 @@ def prepare(version: str = VERSION, cache: Path = CACHE) -> list[str]:
         if not stamp.exists() or stamp.read_text(encoding="utf-8") != text:
             shutil.rmtree(place / "classes", ignore_errors=True)
             compiler = Path(java).with_name("javac")
-            command = [str(compiler) if compiler.exists() else "javac", "-nowarn", "-proc:none"]
+            command = [str(compiler) if compiler.exists() else "javac", "-nowarn", "-proc:none", "--release", "11"]
             subprocess.run([*command, "-cp", f"{jars}/*", "-d", str(place / "classes"), *map(str, sources)], check=True)
             (place / "logback.xml").write_text(_LOGBACK, encoding="utf-8")
             stamp.write_text(text, encoding="utf-8")

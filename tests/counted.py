@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 RecordProperty: TypeAlias = Callable[[str, object], None]
 # In the order of the summary.
+SEGMENTS = "damaged segments beside CommitLogReader"
 COUNTED = ("crash schedules", "refusal schedules", "kills")
 
 
@@ -29,8 +30,25 @@ def record(
     record_property(what, {"count": count, "owing_nothing": owing_nothing, "broken": dict(broken)})
 
 
+def record_verdicts(record_property: RecordProperty, verdicts: Mapping[str, int]) -> None:
+    """Put into the summary how many damaged segments were read as Cassandra reads them, and why others were not."""
+    record_property(SEGMENTS, dict(verdicts))
+
+
+def _verdicts(recorded: Iterable[tuple[str, object]]) -> list[str]:
+    verdicts: Counter[str] = Counter()
+    for what, value in recorded:
+        if what == SEGMENTS and isinstance(value, Mapping):
+            verdicts.update(value)
+    if not verdicts:
+        return []
+    named = [f"{count} {reason}" for reason, count in verdicts.most_common() if reason != "segments"]
+    return [f"{SEGMENTS}: {verdicts['segments']}, of which {', '.join(named)}"]
+
+
 def summary(recorded: Iterable[tuple[str, object]]) -> list[str]:
     """A line for each thing that was counted."""
+    recorded = list(recorded)
     counts: Counter[str] = Counter()
     apart: Counter[str] = Counter()
     broken: dict[str, Counter[str]] = {}
@@ -45,4 +63,4 @@ def summary(recorded: Iterable[tuple[str, object]]) -> list[str]:
             lost, invented = broken[what].pop("lost", 0), broken[what].pop("invented", 0)
             text = f"{what}: {counts[what]}, lost {lost}, invented {invented}, otherwise broken {broken[what].total()}"
             lines.append(text + (f"; {apart[what]} more with nothing to lose" if apart[what] else ""))
-    return lines
+    return lines + _verdicts(recorded)
