@@ -11,6 +11,7 @@ import os
 import pytest
 
 from penstock.sandbox.crash_files import CrashFiles
+from tests import campaigns
 from tests.counted import RecordProperty, record
 from tests.simulation.schedules import WORKLOADS, Explorer, Tally, explore, replay
 
@@ -87,6 +88,8 @@ def test_a_campaign_of_random_workloads_finds_nothing(record_property: RecordPro
         for workload in WORKLOADS if CAMPAIGN else ["random"]:
             whole.add(explore(workload, seed))
     note(record_property, whole)
+    facts = {"further schedules with nothing to lose": whole.owing_nothing, "seeds of each workload": seed - 100}
+    campaigns.keep("crashes", "power loss of the log", None, {"crash schedules": whole.schedules}, facts, whole.broken)
     assert not whole.failures, verdict(whole)
 
 
