@@ -39,6 +39,7 @@ from tests.kafka_records import NOW_US, USERS, records_of, user
 CACHE = Path(__file__).parent.parent.parent.parent / ".cache"
 BUCKETS = 2
 FORGETFUL = {
+    "transaction.max.timeout.ms": "600000",
     "transactional.id.expiration.ms": "1000",
     "transaction.remove.expired.transaction.cleanup.interval.ms": "200",
     # As many brokers do: a topic that is asked for is made, with settings that suit no mark.
@@ -277,6 +278,13 @@ def test_what_a_broker_refuses_for_good_ends_the_batch(pipeline: Pipeline, admin
     alter(admin, pipeline.topic, "max.message.bytes", "100000")
     pipeline.send(1, 1)
     assert pipeline.delivered == [1]
+
+
+def test_a_transaction_longer_than_the_broker_allows_is_refused(broker: KafkaBroker, tmp_path: Path) -> None:
+    pipeline = Pipeline(broker, tmp_path, transaction_timeout_s=900)
+    pipeline.start()
+    with pytest.raises(TargetRefused, match="INVALID_TRANSACTION_TIMEOUT"):
+        pipeline.send(1, 1)
 
 
 def test_records_of_no_batch_are_sent_without_a_mark(pipeline: Pipeline) -> None:

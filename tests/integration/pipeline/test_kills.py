@@ -24,6 +24,7 @@ from pathlib import Path
 from random import Random, SystemRandom
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from penstock.capture.cassandra.agent.status import AgentStatus
 from penstock.pipeline.fold import manifest
@@ -43,7 +44,7 @@ from tests.integration.pipeline.replica_load import (
     wait_for,
 )
 from tests.integration.pipeline.spark_cluster import SparkCluster, below, kill
-from tests.integration.pipeline.topic import consumed
+from tests.integration.pipeline.topic import consumed, forget_groups
 
 CACHE = Path(__file__).parent.parent.parent.parent / ".cache"
 SEED = int(os.environ.get("PENSTOCK_KILL_SEED") or SystemRandom().randrange(1 << 32))
@@ -174,6 +175,7 @@ record = "change"
     def kill_driver(self) -> None:
         os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
+        forget_groups(AdminClient({"bootstrap.servers": self.broker.address}))
         self.start()
 
     def kill_java(self) -> None:
@@ -325,6 +327,7 @@ def test_targets_equal_the_source_whatever_is_killed(rig: Rig, record_property: 
     assert delivered(rig.home) == load.rows
     assert in_index(rig.node) == load.rows
     assert not any((rig.home / "checkpoint" / "dead-letters").rglob("batch-*"))
+    assert "SystemError" not in (rig.home / "pipeline.log").read_text(errors="replace")
     killed = ", ".join(f"{count} of the {kind}" for kind, count in rig.killed.items())
     facts = f"{sum(rig.killed.values())} kills ({killed}), {load.changes} changes, none lost, none twice"
     sys.stderr.write(f"kill -9 of the pipeline's processes with seed {SEED}: {facts}\n")

@@ -35,6 +35,22 @@ _ANYWHERE = -1
 _POLL_RECORDS = 5000
 _KEPT_MAX = 64
 _SIZE = (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE)
+# What sending once more does not change, whatever becomes of the producer.
+REFUSALS = (
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+    KafkaError.INVALID_TRANSACTION_TIMEOUT,
+    KafkaError.TOPIC_EXCEPTION,
+    KafkaError.INVALID_RECORD,
+    KafkaError.POLICY_VIOLATION,
+    KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+    *_SIZE,
+    # These may be healed by making the topic again, but not by waiting for it in the same task.
+    KafkaError._UNKNOWN_TOPIC,
+    KafkaError._UNKNOWN_PARTITION,
+)
 # What brokers say while they start, move or catch up. Only producers' own calls mark these as worth another try.
 _PASSING = (
     KafkaError.LEADER_NOT_AVAILABLE,
@@ -164,7 +180,7 @@ class Connection:
         """What a failure means for the batch."""
         if error.code() in _SIZE:
             return TargetRefused("a topic takes less than when the pipeline started; start it again", topic=topic)
-        if passing(error) or error.fatal():
+        if passing(error) or (error.fatal() and error.code() not in REFUSALS):
             return DeliveryFailed(f"Kafka did not take all records: {error.name()}", topic=topic)
         return TargetRefused(f"Kafka refuses records: {error.name()}", topic=topic)
 

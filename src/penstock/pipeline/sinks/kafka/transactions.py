@@ -15,12 +15,12 @@ from typing import IO, Any
 
 import pyarrow as pa
 import structlog
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaException
 
 from penstock.errors import DeliveryFailed, DeliveryInDoubt
 from penstock.pipeline.outages import Waiting
 from penstock.pipeline.records import Records
-from penstock.pipeline.sinks.kafka.connection import KEPT, Connection, passing
+from penstock.pipeline.sinks.kafka.connection import KEPT, REFUSALS, Connection, passing
 from penstock.pipeline.sinks.kafka.packers import Packers
 from penstock.pipeline.sinks.kafka.parcels import NAME, PARCEL, Parcel
 from penstock.pipeline.sinks.kafka.progress import Mark, Proof, TopicMissingError, last_mark, payload_of
@@ -35,21 +35,6 @@ _RENEWALS_MAX = 5
 # A broker that has just started, or that has not heard of a new topic, is asked once more.
 _MISSING_TRIES = 5
 _SPOOL_MEMORY_BYTES = 16 << 20
-# What sending once more does not change.
-_REFUSALS = (
-    KafkaError.TOPIC_AUTHORIZATION_FAILED,
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-    KafkaError.GROUP_AUTHORIZATION_FAILED,
-    KafkaError.TOPIC_EXCEPTION,
-    KafkaError.INVALID_RECORD,
-    KafkaError.POLICY_VIOLATION,
-    KafkaError.MSG_SIZE_TOO_LARGE,
-    KafkaError.RECORD_LIST_TOO_LARGE,
-    KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,
-    KafkaError._UNKNOWN_TOPIC,
-    KafkaError._UNKNOWN_PARTITION,
-)
 
 
 class TransactionalWriter(Writer):
@@ -209,7 +194,7 @@ class Session:
     def check_failures(self) -> None:
         """Raise when the broker has refused something that it will refuse again, or this producer for good."""
         for failure in self._connection.failures:
-            if failure.code() in _REFUSALS:
+            if failure.code() in REFUSALS:
                 raise self._connection.trouble(failure)
         for failure in self._connection.failures:
             if failure.fatal():
@@ -304,7 +289,7 @@ class Session:
                 work()
             except KafkaException as error:
                 found = error.args[0]
-                if found.code() in _REFUSALS:
+                if found.code() in REFUSALS:
                     raise self._connection.trouble(found) from error
                 if found.fatal():
                     raise FencedError(found.name()) from error
