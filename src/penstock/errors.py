@@ -33,6 +33,7 @@
     ├── SchemaChanged           a stream of plain columns meets a newer version of its table
     ├── SchemaRefused           a target does not take a table's schema
     ├── DeliveryFailed          a target did not take a batch; it will be tried again
+    ├── DeliveryInDoubt         whether a target has a batch already cannot be told; it is not sent
     ├── TargetRefused           a target refuses the login, the rights or the whole request
     └── DeadLettersFull         no room for another dead letter
 
@@ -223,6 +224,14 @@ class SchemaRefused(PenstockError):
 class DeliveryFailed(PenstockError):
     retry = Retry.TIMED
     hint = "The batch is delivered again until the target takes it; nothing is lost meanwhile."
+
+
+class DeliveryInDoubt(PenstockError):
+    hint = (
+        "Nothing was sent. Bring the topic back if you can. Otherwise look whether the tables' topics end with the "
+        "batch (each record's header names it), then delete sinks/kafka/progress.json in the checkpoint: the pipeline "
+        "goes on, and the records of that one batch may come twice."
+    )
 
 
 class AgentUnreachable(PenstockError):

@@ -81,10 +81,11 @@ class Pipeline:
         where = settings.pipeline
         usual = usual_buckets(where.master)
         self._checkpoint = Checkpoint.open(where.checkpoint_directory, where.name, where.buckets, usual)
+        self._buckets = self._checkpoint.identity.buckets
         for sink in self._sinks:
             sink.keep_in(self._checkpoint.directory / "sinks" / sink.name, where.name)
+            sink.divide(self._buckets)
         self._board.watch(self._checkpoint.outages)
-        self._buckets = self._checkpoint.identity.buckets
         self._eras = EraStore(self._checkpoint.eras)
         self._state = StateStore(str(self._checkpoint.state), self._buckets)
         self._checkpoint.check_whole(self._state.committed)

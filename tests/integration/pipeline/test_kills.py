@@ -27,6 +27,7 @@ from pathlib import Path
 from random import Random, SystemRandom
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from penstock.capture.cassandra.agent.agent import Agent
 from penstock.capture.cassandra.agent.status import AgentStatus
@@ -53,7 +54,7 @@ from tests.integration.pipeline.replica_load import (
     wait_for,
 )
 from tests.integration.pipeline.spark_cluster import SparkCluster, below, kill
-from tests.integration.pipeline.topic import consumed
+from tests.integration.pipeline.topic import consumed, forget_groups
 
 CACHE = Path(__file__).parent.parent.parent.parent / ".cache"
 SEED = int(os.environ.get("PENSTOCK_KILL_SEED") or SystemRandom().randrange(1 << 32))
@@ -193,6 +194,7 @@ record = "change"
     def kill_driver(self) -> None:
         os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
+        forget_groups(AdminClient({"bootstrap.servers": self.broker.address}))
         self.start()
 
     def kill_java(self) -> None:
@@ -405,3 +407,4 @@ def test_targets_equal_the_source_whatever_is_killed(rig: Rig, record_property: 
     sys.stderr.write(f"kill -9 of the pipeline's processes with seed {SEED}: {told}\n")
     assert problems == [], "\n".join(problems[:10])
     assert not any((rig.home / "checkpoint" / "dead-letters").rglob("batch-*"))
+    assert "SystemError" not in (rig.home / "pipeline.log").read_text(errors="replace")

@@ -98,6 +98,9 @@ class Sink(ABC):
     def keep_in(self, directory: Path, pipeline: str) -> None:  # noqa: B027
         """On the driver, before anything else: where the sink may keep what it must know of its pipeline."""
 
+    def divide(self, buckets: int) -> None:  # noqa: B027
+        """On the driver, after `keep_in`: into how many buckets, and so tasks, each batch is divided."""
+
     def left_out(self) -> Mapping[str, Sequence[str]]:
         """On the driver: by table the columns that the target does not get, because the sink's policy is to ignore."""
         return {}
