@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -25,6 +26,7 @@ from penstock.log.refusal import full_disk
 from penstock.model.schema import TableSchema
 from penstock.pipeline import dead_letters, outcome, runs
 from penstock.pipeline.checkpoint import Checkpoint, usual_buckets
+from penstock.pipeline.driver_lock import DriverLock
 from penstock.pipeline.fold.state import StateStore
 from penstock.pipeline.outcome import Outcome
 from penstock.pipeline.session import spark_session
@@ -82,7 +84,10 @@ class Pipeline:
         self._board.watch(self._checkpoint.outages)
         self._buckets = self._checkpoint.identity.buckets
         self._state = StateStore(str(self._checkpoint.state), self._buckets)
-        self._checkpoint.check_whole(self._state.committed)
+        # While it runs: the driver's lock, and where Spark keeps its own checkpoint of this query.
+        self._lock: DriverLock | None = None
+        self._query = self._checkpoint.spark
+        self._queries = 0
         self._dead = dead_letters.DeadLetterStore(
             where.dead_letter_directory or self._checkpoint.directory / "dead-letters"
         )
@@ -97,6 +102,43 @@ class Pipeline:
 
     def run(self, *, available_now: bool = False) -> None:
         """Deliver until `stop`, or with `available_now` until everything that is there now is delivered."""
+        self._begin()
+        try:
+            self._run(available_now=available_now)
+        finally:
+            self._end()
+
+    def _begin(self) -> None:
+        """Become the only driver of the checkpoint, and see that it is whole."""
+        self._lock = DriverLock.take(self._checkpoint.directory, self._clock.now_us())
+        try:
+            self._checkpoint.tidy()
+            self._checkpoint.check_whole(self._state.committed)
+            # A power loss may have taken the last note of it.
+            self._checkpoint.wake_at(self._state.next_due_s())
+        except BaseException:
+            self._end()
+            raise
+
+    def _end(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def _check_driver(self) -> None:
+        """Raise PipelineFenced when another driver has taken over: called before anything is made final."""
+        assert self._lock is not None
+        self._lock.check()
+
+    def _begin_query(self) -> Path:
+        """Where Spark's next query goes on."""
+        self._check_driver()
+        assert self._lock is not None
+        self._queries += 1
+        self._query = self._checkpoint.begin_query(self._state.committed, f"{self._lock.token}-{self._queries}")
+        return self._query
+
+    def _run(self, *, available_now: bool) -> None:
         settings = self._settings.pipeline
         self._check_sinks()
         spark = self._spark or spark_session(f"penstock {settings.name}", settings.master, settings.spark)
@@ -140,6 +182,8 @@ class Pipeline:
     def _consider(self, error: Exception, failures: int) -> None:
         """Wait before the next try, or raise when no retry can help."""
         settings = self._settings.pipeline
+        # Whatever one suffers who has been replaced, that is the reason.
+        self._check_driver()
         if isinstance(error, ImportError):
             raise ToolMissing(f"a library is missing: {_first_line(error)}") from error
         known = full_disk(error) or penstock_error(error)
@@ -168,7 +212,7 @@ class Pipeline:
         for name, value in options.items():
             reader = reader.option(name, value)
         writer = reader.load().writeStream.foreachBatch(self._deliver).queryName(settings.name)
-        writer = writer.option("checkpointLocation", str(self._checkpoint.spark))
+        writer = writer.option("checkpointLocation", str(self._begin_query()))
         if available_now:
             writer = writer.trigger(availableNow=True)
         else:
@@ -206,20 +250,35 @@ class Pipeline:
 
     def _do(self, frame: DataFrame, batch: int) -> None:
         began = time.monotonic()
-        now_us = self._checkpoint.batch_time(batch, self._clock.now_us())
+        self._check_driver()
+        now_us = self._checkpoint.batch_time(batch, self._clock.now_us(), self._query)
         outcomes = self._outcomes(frame, batch, now_us)
+        tokens = {o.bucket: o.data for o in outcomes if o.kind == "state"}
+        self._check_size(batch, tokens)
+        self._check_driver()
         self._keep_dead_letters(batch, outcomes)
         for sink in self._sinks:
             payloads = [o.data for o in outcomes if o.kind == "sink" and o.name == sink.name and o.data]
             sink.commit(self._settings.pipeline.name, batch, payloads)
-        self._state.commit(batch, {o.bucket: o.data for o in outcomes if o.kind == "state"})
+        self._check_driver()
+        self._state.commit(batch, tokens)
         self._checkpoint.wake_at(self._state.next_due_s())
-        rows, size = self._state.size()
-        self._board.holds(rows, size)
+        self._board.holds(*self._state.size())
         self._board.delivered(batch, outcomes, time.monotonic() - began, self._clock.now_us())
+
+    def _check_size(self, batch: int, tokens: dict[int, bytes]) -> None:
+        """Stop before the batch is committed when the state would take more than it may."""
         limit = self._settings.merge.state_bytes_max
-        if limit is not None and size > limit:
-            raise StorageError(f"the pipeline's state takes {size} bytes, more than merge.state_bytes_max = {limit}")
+        if limit is None:
+            return
+        _, size = self._state.size_with(tokens)
+        if size > limit:
+            self._state.discard(batch)
+            raise StorageError(
+                f"the pipeline's state would take {size} bytes, more than merge.state_bytes_max = {limit}; the batch "
+                "is not committed, and is done again when the limit is raised",
+                batch=batch,
+            )
 
     def _outcomes(self, frame: DataFrame, batch: int, now_us: int) -> list[Outcome]:
         expected, self._expected = self._expected, []
