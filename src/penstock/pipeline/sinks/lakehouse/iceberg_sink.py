@@ -32,9 +32,11 @@ from penstock.pipeline.sinks.left_out import LeftOut
 from penstock.pipeline.sinks.sink import DeadLetter, Delivered, Sink, Task, Writer
 from penstock.settings import RecordType
 from penstock.settings.sinks import IcebergSettings
+from penstock.system.files import OsFiles, sync_parents
 
 CURRENT, HISTORY = "current", "history"
 _SCHEMA_FILE = "schema"
+_DURABLE = "penstock.pipeline.sinks.lakehouse.durable_io.DurableFileIO"
 # A file is the least that copy on write holds in memory, so files are no larger than the buffer.
 _FILE_BYTES = "write.target-file-size-bytes"
 
@@ -83,9 +85,10 @@ class IcebergSink(Sink):
                 if not properties:
                     settings.warehouse.mkdir(parents=True, exist_ok=True)
                     where = settings.warehouse.resolve()
+                    sync_parents(OsFiles(), str(where))
                     uri = f"sqlite:///{where}/{encode(settings.catalog)}.db"
                     properties = {"type": "sql", "uri": uri, "warehouse": where.as_uri()}
-                self._catalog = load_catalog(settings.catalog, **properties)
+                self._catalog = load_catalog(settings.catalog, **{"py-io-impl": _DURABLE, **properties})
             except OSError as error:
                 raise StorageError(
                     f"cannot make the warehouse: {error.strerror}", directory=settings.warehouse
