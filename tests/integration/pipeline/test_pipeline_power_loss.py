@@ -1,9 +1,10 @@
-"""Power loss under the whole lane: the pipeline starts again from whatever a disk may hold, and nothing is lost or twice.
+"""Power loss under the whole lane: the pipeline starts again from whatever a disk may hold, and loses nothing.
 
-A pipeline runs on Spark, with every call recorded that it, Spark and the libraries below make. For moments all over that
-record, and all that a disk may keep of what was not synced until then, the directory is made as the machine would come
-up with it, and the pipeline starts again. Mostly Spark's part is then played (tests/query_stand_in.py), which takes a
-fraction of the time; sometimes it is Spark. What the targets hold is read by others: delta-rs, and plain JSON.
+A pipeline runs on Spark, and every call that it, Spark and the libraries below make to the disk is recorded. For
+moments all over that record, and all that a disk may keep of what was not synced until then, the directory is made as
+the machine would come up with it, and the pipeline starts again. Mostly Spark's part is then played
+(tests/query_stand_in.py), which takes a fraction of the time; sometimes it is Spark. What the targets hold is read by
+others: delta-rs, and plain JSON. Nothing may be missing, and nothing be there twice.
 """
 
 from __future__ import annotations

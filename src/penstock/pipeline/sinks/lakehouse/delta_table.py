@@ -11,6 +11,7 @@ import shutil
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -195,7 +196,7 @@ class DeltaTable:
         os.makedirs(copied)
         try:
             for name in self.log.needed():
-                shutil.copyfile(storage.path(f"{delta_log.DIRECTORY}/{name}"), f"{copied}/{name}")
+                Path(copied, name).write_bytes(storage.read(f"{delta_log.DIRECTORY}/{name}"))
             reader(scratch).create_checkpoint()
             self.log.put_checkpoint(copied)
         finally:
