@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 _LOOK_S = 0.2
+_LOCK_LOOK_S = 5.0
 _RETRY_S_MAX = 60.0
 # How Python prints an error at the end of a traceback.
 _RAISED = re.compile(r"^[A-Za-z_][\w.]*(?:Error|Exception|Warning|Interrupt): .+$", re.MULTILINE)
@@ -225,7 +226,12 @@ class Pipeline:
                 query.stop()
 
     def _wait(self, query: StreamingQuery) -> None:
+        look = time.monotonic() + _LOCK_LOOK_S
         while query.isActive:
+            if time.monotonic() > look:
+                # One that has nothing to do would not notice otherwise.
+                self._check_driver()
+                look = time.monotonic() + _LOCK_LOOK_S
             if self._stop.wait(_LOOK_S):
                 if not query.status["isTriggerActive"]:
                     return
