@@ -43,9 +43,9 @@ PEOPLE = TableSchema(
     (Column("id", t.INT64, Role.PARTITION), Column("name", t.TEXT)),
     source="cassandra",
 )
-CHANGES = 60
+CHANGES = 40
 # How many moments of the record are tried with Spark's part played, and with Spark.
-PLAYED = int(os.environ.get("PENSTOCK_POWER_LOSSES", "96"))
+PLAYED = int(os.environ.get("PENSTOCK_POWER_LOSSES", "48"))
 ON_SPARK = 6
 
 

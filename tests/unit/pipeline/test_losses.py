@@ -23,7 +23,7 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 
 from penstock.capture.cassandra.agent.status import AgentStatus
-from penstock.errors import ChangesLost, CorruptCheckpoint, PenstockError, PositionAhead, Retry
+from penstock.errors import ChangesLost, CorruptCheckpoint, PenstockError, PositionAhead, Retry, StorageError
 from penstock.formats import avro
 from penstock.log import retention, sealed
 from penstock.log.checkpoint import Checkpoint as LogCheckpoint
@@ -129,7 +129,7 @@ def rows(home: Path) -> dict[int, tuple[str | None, int | None]]:
 
 def times(home: Path) -> list[int]:
     """The write times of the changes in the files: with one change per time, its identity."""
-    files = [file for file in sorted((home / "files").rglob("*.json*")) if "_manifests" not in file.parts]
+    files = [file for file in sorted((home / "files").glob("shop.*/*.json*")) if not file.name.startswith(".")]
     return sorted(json.loads(line)["time"] for file in files for line in file.read_text().splitlines())
 
 
@@ -310,6 +310,27 @@ def test_new_checkpoint_begins_with_the_oldest_change(tmp_path: Path, monkeypatc
     for target in ("checkpoint", "lake", "files"):
         shutil.rmtree(tmp_path / target)
     Query(made, monkeypatch).start().run()
+    assert times(tmp_path) == [10, 20]
+
+
+def test_state_does_not_grow_beyond_its_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A limit that is looked at after the commit is one that has been passed."""
+    made = settings(tmp_path)
+    put(tmp_path, "n1", person(1, 10, name="a"))
+    Query(made, monkeypatch).start().run().stop()
+    store = StateStore(str(tmp_path / "checkpoint/state"), 2)
+    before, runs = store.size(), sorted((tmp_path / "checkpoint/state/runs").iterdir())
+    # Less than the settings allow, so that a test need not write a million bytes.
+    limited = made.model_copy(update={"merge": made.merge.model_copy(update={"state_bytes_max": before[1] + 500})})
+    put(tmp_path, "n1", person(2, 20, name="b" * 1000))
+    query = Query(limited, monkeypatch).start()
+    with pytest.raises(StorageError, match="state_bytes_max"):
+        query.run()
+    query.stop()
+    assert (store.committed, store.size()) == (0, before)
+    assert sorted((tmp_path / "checkpoint/state/runs").iterdir()) == runs
+    assert times(tmp_path) == [10]
+    Query(made, monkeypatch).start().run().stop()
     assert times(tmp_path) == [10, 20]
 
 
