@@ -5,6 +5,7 @@
       driver.lock      which driver runs the pipeline
       plans/           the time and the positions of each batch, so that doing it again gives the same records
       spark/           Spark's own checkpoint, made of the plans each time that a query starts
+      eras/            which rows of tables that were truncated or made anew still count, as of each batch
       state/           what the fold remembers, committed batch by batch
       wake             the second at which the next row expires, if any does
       replayed/        logs of changes that are to be folded once more
@@ -38,7 +39,7 @@ REPLAYED = "replayed"
 _PLANS_KEPT = 20
 # Far more than the positions in tens of thousands of logs.
 _PLAN_BYTES_MAX = 64 << 20
-_PARTS = ("spark", "plans", "state", REPLAYED)
+_PARTS = ("spark", "plans", "eras", "state", REPLAYED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +92,10 @@ class Checkpoint:
         return self.directory / "state"
 
     @property
+    def eras(self) -> Path:
+        return self.directory / "eras"
+
+    @property
     def wake(self) -> Path:
         return self.directory / "wake"
 
@@ -105,8 +110,9 @@ class Checkpoint:
     def tidy(self) -> None:
         """Remove what drivers left that were killed, and make room for tasks. For the one that has the lock."""
         try:
-            # A manifest must not outlive the directory of the runs that it names.
-            make_durable_directory(OsFiles(), str(self.state / RUNS))
+            # A manifest must not outlive the directory of the runs that it names, nor the eras that it was folded by.
+            for part in (self.state / RUNS, self.eras):
+                make_durable_directory(OsFiles(), str(part))
             for part in (self._plans, self.state):
                 written_once.clear_drafts(str(part))
         except OSError as error:
