@@ -6,6 +6,7 @@ file of a batch; the second one is told, and the file stays what it was.
 
 from __future__ import annotations
 
+import errno
 import os
 import uuid
 from contextlib import suppress
@@ -13,6 +14,8 @@ from contextlib import suppress
 from penstock.system.files import OsFiles
 
 _DRAFT = ".draft"
+# What file systems say that have no links.
+_NO_LINKS = {errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP}
 
 
 def write(directory: str, name: str, content: bytes) -> bool:
@@ -20,19 +23,35 @@ def write(directory: str, name: str, content: bytes) -> bool:
     files = OsFiles()
     path = f"{directory}/{name}"
     draft = f"{path}.{uuid.uuid4().hex}{_DRAFT}"
-    file = files.open(draft, write=True, create=True)
     try:
-        file.pwrite(content, 0)
-        file.sync()
+        file = files.open(draft, write=True, create=True)
+        try:
+            file.pwrite(content, 0)
+            file.sync()
+        finally:
+            file.close()
+        if not _name(draft, path):
+            return False
     finally:
-        file.close()
+        with suppress(FileNotFoundError):
+            os.unlink(draft)
+    files.sync_directory(directory)
+    return True
+
+
+def _name(draft: str, path: str) -> bool:
+    """Give the file its name, unless that is taken."""
     try:
         os.link(draft, path)
     except FileExistsError:
         return False
-    finally:
-        os.unlink(draft)
-    files.sync_directory(directory)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        # Without links there is a moment between the look and the rename; the driver's lock must do then.
+        if os.path.exists(path):
+            return False
+        os.rename(draft, path)
     return True
 
 

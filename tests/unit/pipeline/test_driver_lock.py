@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -79,6 +80,16 @@ def test_file_that_is_written_once_stays_what_it_was(tmp_path: Path) -> None:
     (tmp_path / "one.0.draft").write_bytes(b"left by a crash")
     written_once.clear_drafts(str(tmp_path))
     assert [path.name for path in tmp_path.iterdir()] == ["one"]
+
+
+def test_file_is_written_once_where_there_are_no_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EPERM, "no links here")
+
+    monkeypatch.setattr(os, "link", refuse)
+    assert written_once.write(str(tmp_path), "one", b"first")
+    assert not written_once.write(str(tmp_path), "one", b"second")
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"one": b"first"}
 
 
 def test_state_of_a_batch_is_committed_by_one_driver_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
