@@ -231,7 +231,7 @@ class PipelineLocked(PenstockError):
 
 class PipelineFenced(PenstockError):
     retry = Retry.NEVER
-    hint = "Nothing of this driver's last batch was committed, and nothing is lost: the other one goes on from there."
+    hint = "This driver commits nothing more, and nothing is lost: the other one goes on from the last batch."
 
 
 class DeliveryFailed(PenstockError):
