@@ -32,6 +32,8 @@
     ├── AgentUnreachable        an agent does not serve its logs, or not in time
     ├── SchemaChanged           a stream of plain columns meets a newer version of its table
     ├── SchemaRefused           a target does not take a table's schema
+    ├── PipelineLocked          another driver runs the pipeline
+    ├── PipelineFenced          another driver has taken the pipeline over; this one must stop
     ├── DeliveryFailed          a target did not take a batch; it will be tried again
     ├── DeliveryInDoubt         whether a target has a batch already cannot be told; it is not sent
     ├── TargetRefused           a target refuses the login, the rights or the whole request
@@ -219,6 +221,18 @@ class SchemaRefused(PenstockError):
         "Alter the target by hand, or let the sink follow the source (schema_policy evolve) or go on without the new "
         "columns (ignore)."
     )
+
+
+class PipelineLocked(PenstockError):
+    hint = (
+        "One driver per checkpoint: stop the other one, or give this pipeline a name and a checkpoint directory of its "
+        "own. If the other machine is gone for good and its lock stays, delete the named file."
+    )
+
+
+class PipelineFenced(PenstockError):
+    retry = Retry.NEVER
+    hint = "This driver commits nothing more, and nothing is lost: the other one goes on from the last batch."
 
 
 class DeliveryFailed(PenstockError):

@@ -27,7 +27,7 @@ from penstock.pipeline.sinks.sink import Delivered, Sink, Task, Writer
 from penstock.pipeline.transforms.projection import Projection
 from penstock.settings import RecordType
 from penstock.settings.sinks import FilesSettings
-from penstock.system.files import OsFiles
+from penstock.system.files import OsFiles, sync_parents
 
 MANIFESTS = "_manifests"
 _UNFINISHED = ".unfinished"
@@ -73,6 +73,8 @@ class FilesSink(Sink):
         probe = directory / f".probe-{uuid.uuid4().hex}"
         try:
             directory.mkdir(parents=True, exist_ok=True)
+            # A committed batch must not go in a power loss because the directory that it is in does.
+            sync_parents(OsFiles(), str(directory.absolute()))
             probe.touch()
             probe.unlink()
             self._begun.begin("directory", taken=self._has_batches(), directory=directory)

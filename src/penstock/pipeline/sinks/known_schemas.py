@@ -14,7 +14,7 @@ from penstock.log import names, sealed
 from penstock.model.schema import TableId, TableSchema
 from penstock.pipeline.sinks.left_out import LeftOut
 from penstock.settings import SchemaPolicy
-from penstock.system.files import OsFiles
+from penstock.system.files import OsFiles, make_durable_directory
 
 # Far more than the description of a table with a thousand columns.
 _BYTES_MAX = 16 << 20
@@ -95,7 +95,7 @@ class KnownSchemas:
         if self._directory is None:
             return
         try:
-            self._directory.mkdir(parents=True, exist_ok=True)
+            make_durable_directory(OsFiles(), str(self._directory))
             name = f"{names.directory_name(schema.table)}.json"
             sealed.write(OsFiles(), str(self._directory), name, schema.to_json())
         except OSError as error:

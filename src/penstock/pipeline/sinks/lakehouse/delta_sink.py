@@ -2,7 +2,7 @@
 
 Each table is committed on its own, once per batch, with the pipeline's transaction identifier. Tasks write the data
 files; with deletion vectors the driver only adds up which rows no longer count. Without, tasks leave the changed rows
-in a spool directory and delta-rs merges them on the driver (copy_on_write.py).
+in a spool directory and the driver merges them (copy_on_write.py).
 """
 
 from __future__ import annotations
@@ -196,9 +196,9 @@ class DeltaSink(Sink):
         elif self.settings.deletion_vectors:
             self._current[name].commit(app, batch, reports)
         else:
-            copy_on_write.commit(table, app, batch, reports)
+            copy_on_write.commit(table, app, batch, reports, self.layout(name))
         optimize_every = self.settings.history_optimize_every if kind == HISTORY else self.settings.optimize_every
-        changed = housekeeping.after_batch(table, optimize_every, self.settings)
+        changed = housekeeping.after_batch(table, optimize_every, self.settings, self.layout(name).codec)
         if changed and name in self._current and kind == CURRENT:
             self._current[name].sync()
 

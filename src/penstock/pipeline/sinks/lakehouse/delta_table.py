@@ -6,9 +6,12 @@ not committed again, so that each change is in the table exactly once, whatever 
 
 from __future__ import annotations
 
+import os
+import shutil
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -32,6 +35,8 @@ _READER_FEATURES = {VECTORS, "timestampNtz"}
 _ATTEMPTS_MAX = 100
 _CLEANUP_CHECKPOINTS = 20
 _OURS = "_penstock"
+# Where a checkpoint of the log is made.
+_SCRATCH = "checkpoint-"
 _DESCRIPTION = f"{_OURS}/table.json"
 _DESCRIPTION_BYTES_MAX = 16 << 20
 
@@ -172,11 +177,30 @@ class DeltaTable:
         if self.log.version % self._checkpoint_every == 0 and self.log.version:
             from deltalake import DeltaTable as Reader
 
-            reader = Reader(str(self.storage.directory))
-            reader.create_checkpoint()
+            self._make_checkpoint(Reader)
             if self.log.version % (_CLEANUP_CHECKPOINTS * self._checkpoint_every) == 0:
                 # Commits that are older than the table's delta.logRetentionDuration.
-                reader.cleanup_metadata()
+                Reader(str(self.storage.directory)).cleanup_metadata()
+
+    def _make_checkpoint(self, reader: Callable[[str], Any]) -> None:
+        """Have a checkpoint made beside the log, and put it into the log when it is whole and durable.
+
+        delta-rs syncs nothing, and a reader that meets half a checkpoint after a power loss cannot read the table.
+        """
+        storage = self.storage
+        for left in storage.list(_OURS):
+            if left.startswith(_SCRATCH):
+                shutil.rmtree(storage.path(f"{_OURS}/{left}"), ignore_errors=True)
+        scratch = storage.path(f"{_OURS}/{_SCRATCH}{uuid.uuid4().hex}")
+        copied = f"{scratch}/{delta_log.DIRECTORY}"
+        os.makedirs(copied)
+        try:
+            for name in self.log.needed():
+                Path(copied, name).write_bytes(storage.read(f"{delta_log.DIRECTORY}/{name}"))
+            reader(scratch).create_checkpoint()
+            self.log.put_checkpoint(copied)
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
 
 
 def read_description(storage: Storage) -> dict[str, Any] | None:

@@ -6,6 +6,7 @@ Tasks leave their rows in a spool directory; the driver brings them into the tab
 from __future__ import annotations
 
 import json
+import os
 import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,9 +33,11 @@ from penstock.pipeline.sinks.left_out import LeftOut
 from penstock.pipeline.sinks.sink import DeadLetter, Delivered, Sink, Task, Writer
 from penstock.settings import RecordType
 from penstock.settings.sinks import IcebergSettings
+from penstock.system.files import OsFiles, sync_parents
 
 CURRENT, HISTORY = "current", "history"
 _SCHEMA_FILE = "schema"
+_DURABLE = "penstock.pipeline.sinks.lakehouse.durable_io.DurableFileIO"
 # A file is the least that copy on write holds in memory, so files are no larger than the buffer.
 _FILE_BYTES = "write.target-file-size-bytes"
 
@@ -83,9 +86,10 @@ class IcebergSink(Sink):
                 if not properties:
                     settings.warehouse.mkdir(parents=True, exist_ok=True)
                     where = settings.warehouse.resolve()
+                    sync_parents(OsFiles(), str(where))
                     uri = f"sqlite:///{where}/{encode(settings.catalog)}.db"
                     properties = {"type": "sql", "uri": uri, "warehouse": where.as_uri()}
-                self._catalog = load_catalog(settings.catalog, **properties)
+                self._catalog = load_catalog(settings.catalog, **{"py-io-impl": _DURABLE, **properties})
             except OSError as error:
                 raise StorageError(
                     f"cannot make the warehouse: {error.strerror}", directory=settings.warehouse
@@ -163,6 +167,20 @@ class IcebergSink(Sink):
                 self._commit(pipeline, batch, kind, table, reports)
             except OSError as error:
                 raise DeliveryFailed(f"cannot commit to an Iceberg table: {error}", table=table, batch=batch) from error
+        self._sync_catalog()
+
+    def _sync_catalog(self) -> None:
+        """Make what a catalog in SQLite has committed safe from a power loss.
+
+        SQLite deletes its journal to commit, and does not sync that: after a power loss the journal can be back, and
+        then takes the commit back.
+        """
+        _, found, file = self.catalog().properties.get("uri", "").partition("sqlite:///")
+        if found and file:
+            try:
+                OsFiles().sync_directory(os.path.dirname(file.partition("?")[0]) or ".")
+            except OSError as error:
+                raise StorageError(f"cannot sync the catalog: {error.strerror}", file=file) from error
 
     def _commit(self, pipeline: str, batch: int, kind: str, name: TableId, reports: list[dict[str, Any]]) -> None:
         table, spool = self._tables.get((kind, name)) or self._reopen(kind, name), self.spool(kind, name)
