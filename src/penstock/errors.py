@@ -32,6 +32,7 @@
     ├── AgentUnreachable        an agent does not serve its logs, or not in time
     ├── SchemaChanged           a stream of plain columns meets a newer version of its table
     ├── SchemaRefused           a target does not take a table's schema
+    │   └── SchemaUnfit         … and no policy could make it
     ├── DeliveryFailed          a target did not take a batch; it will be tried again
     ├── TargetRefused           a target refuses the login, the rights or the whole request
     └── DeadLettersFull         no room for another dead letter
@@ -217,6 +218,13 @@ class SchemaRefused(PenstockError):
     hint = (
         "Alter the target by hand, or let the sink follow the source (schema_policy evolve) or go on without the new "
         "columns (ignore)."
+    )
+
+
+class SchemaUnfit(SchemaRefused):
+    hint = (
+        "No schema policy makes this fit. Alter the target by hand, or move it away: one that is not there is made as "
+        "the table is."
     )
 
 

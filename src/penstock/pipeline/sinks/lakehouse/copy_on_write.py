@@ -7,32 +7,57 @@ when another program was faster.
 
 from __future__ import annotations
 
+import uuid
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import CommitProperties, Transaction
 from deltalake import DeltaTable as Merger
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from penstock.errors import DeliveryFailed
 from penstock.model.predicate import always_quoted
-from penstock.pipeline.sinks.lakehouse.delta_table import DeltaTable, has_batch
+from penstock.pipeline.sinks.lakehouse.data_files import by_partition, statistics, stats_text, to_parquet
+from penstock.pipeline.sinks.lakehouse.delta_log import Action
+from penstock.pipeline.sinks.lakehouse.delta_table import DeltaTable, has_batch, now_ms
 from penstock.pipeline.sinks.lakehouse.spool import GONE, read_spool
 
 
 def commit(table: DeltaTable, app: str, batch: int, reports: list[dict[str, Any]]) -> None:
     """Merge a batch, unless the table has it, and clear its part of the spool."""
     paths = [add["path"] for report in reports for add in report["adds"]]
+    truncated = any(report["truncated"] for report in reports)
     table.log.refresh()
-    if paths and not has_batch(table.log.transactions, app, batch, table.name):
-        key = tuple(next(report["key"] for report in reports if report["key"]))
-        rows = read_spool([table.storage.path(path) for path in paths], table.schema, key)
+    if (paths or truncated) and not has_batch(table.log.transactions, app, batch, table.name):
+        key = tuple(reports[0]["key"])
+        rows = read_spool([table.storage.path(path) for path in paths], table.schema, key) if paths else None
         try:
-            _merge(table, rows, key, CommitProperties(app_transactions=[Transaction(app, batch)]))
+            if truncated:
+                _replace(table, rows, app, batch)
+            else:
+                _merge(table, rows, key, CommitProperties(app_transactions=[Transaction(app, batch)]))
         except (CommitFailedError, DeltaError) as error:
             raise DeliveryFailed(f"delta-rs cannot merge a batch: {error}", table=table.name, batch=batch) from error
         table.log.refresh()
     for path in paths:
         table.storage.delete(path)
+
+
+def _replace(table: DeltaTable, rows: Any, app: str, batch: int) -> None:
+    """Take all rows out of the table and put these in, in one commit."""
+    written: list[Action] = []
+    there = None if rows is None else rows.filter(pc.invert(rows.column(GONE))).drop_columns([GONE])
+    if there is not None and there.num_rows:
+        for values, group in by_partition(there, tuple(table.partition)):
+            part = there.take(pa.array(group)).drop_columns(table.partition)
+            content, footer = to_parquet(part, "zstd")
+            path = f"part-{batch}-{uuid.uuid4().hex}-{len(written)}.parquet"
+            table.storage.write(path, content)
+            stats = stats_text(statistics(part, footer))
+            add = {"path": path, "partitionValues": values, "size": content.size, "modificationTime": now_ms()}
+            written.append({"add": {**add, "dataChange": True, "stats": stats}})
+    table.commit(app, batch, lambda: [*table.remove_actions(now_ms()), *written], operation="TRUNCATE")
 
 
 def _merge(table: DeltaTable, rows: Any, key: tuple[str, ...], properties: CommitProperties) -> None:

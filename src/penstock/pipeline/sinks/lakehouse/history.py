@@ -9,10 +9,11 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.errors import SchemaRefused
+from penstock.errors import SchemaUnfit
 from penstock.formats.arrow import to_arrow
 from penstock.model.schema import TableSchema
 from penstock.pipeline.records import Records
+from penstock.pipeline.sinks.lakehouse.evolution import Shape
 from penstock.pipeline.sinks.lakehouse.rows import Poison, complete_rows
 from penstock.pipeline.sinks.lakehouse.types import TIMESTAMP
 
@@ -30,21 +31,16 @@ CHANGE_FIELDS: tuple[pa.Field, ...] = (
 )
 
 
-def with_change_fields(schema: pa.Schema) -> pa.Schema:
-    """The columns of a history table."""
-    return pa.schema([*schema, *CHANGE_FIELDS])
-
-
 def check_no_clash(schema: TableSchema) -> None:
     """Refuse a source that has columns with the names of those that a history table adds."""
     for field in CHANGE_FIELDS:
         if field.name in schema.by_name:
-            raise SchemaRefused(
+            raise SchemaUnfit(
                 "a column has the name of one that a history table adds", table=schema.table, column=field.name
             )
 
 
-def history_rows(records: Records, target: pa.Schema, batch: int) -> tuple[pa.Table, Poison]:
+def history_rows(records: Records, target: Shape, batch: int) -> tuple[pa.Table, Poison]:
     """The records as rows of a history table; and those that it cannot hold, which are left out."""
     rows, _, poison = complete_rows(records, target)
     assert records.after is not None
