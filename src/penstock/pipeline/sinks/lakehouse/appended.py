@@ -17,7 +17,7 @@ from penstock.pipeline.sinks.lakehouse.data_files import (
 )
 from penstock.pipeline.sinks.lakehouse.delta_rows import Layout
 from penstock.pipeline.sinks.lakehouse.delta_schema import from_delta
-from penstock.pipeline.sinks.lakehouse.evolution import Shape
+from penstock.pipeline.sinks.lakehouse.evolution import TargetShape
 from penstock.pipeline.sinks.lakehouse.history import history_rows
 from penstock.pipeline.sinks.lakehouse.rows import Poison, is_of_another_table
 from penstock.pipeline.sinks.lakehouse.source_note import SourceNote
@@ -32,7 +32,9 @@ class AppendedRows:
         self, storage: Storage, description: dict[str, Any], batch: int, stem: str, layout: Layout, *, spooled: bool
     ) -> None:
         self._storage = storage
-        self._shape = Shape(from_delta(description["schema"]), SourceNote.from_json(description.get("source", {})))
+        self._shape = TargetShape(
+            from_delta(description["schema"]), SourceNote.from_json(description.get("source", {}))
+        )
         self._schema = self._shape.schema
         self._partition = () if spooled else tuple(description["partition"])
         self._batch = batch

@@ -15,7 +15,7 @@ from typing import Any
 from penstock.errors import CorruptCheckpoint, UnsupportedFormat
 from penstock.log import sealed
 from penstock.pipeline.sinks.lakehouse.delta_schema import from_delta
-from penstock.pipeline.sinks.lakehouse.evolution import Shape
+from penstock.pipeline.sinks.lakehouse.evolution import TargetShape
 from penstock.pipeline.sinks.lakehouse.source_note import SourceNote
 from penstock.pipeline.sinks.lakehouse.storage import Storage
 
@@ -56,9 +56,9 @@ class Manifest:
     source: dict[str, Any] = field(default_factory=dict)
 
     @property
-    def shape(self) -> Shape:
+    def shape(self) -> TargetShape:
         """The table's columns, and what it has noted of its source."""
-        return Shape(from_delta(self.schema), SourceNote.from_json(self.source))
+        return TargetShape(from_delta(self.schema), SourceNote.from_json(self.source))
 
     def for_application(self, app: str) -> Manifest:
         """The manifest as an application must see it: what others wrote may be divided into other buckets."""

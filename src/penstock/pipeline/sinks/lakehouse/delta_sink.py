@@ -27,12 +27,12 @@ from penstock.pipeline.sinks.lakehouse.appended import AppendedRows
 from penstock.pipeline.sinks.lakehouse.delta_current import CurrentTable
 from penstock.pipeline.sinks.lakehouse.delta_rows import CurrentRows, Layout
 from penstock.pipeline.sinks.lakehouse.delta_table import DeltaTable, has_batch, now_ms, read_description
-from penstock.pipeline.sinks.lakehouse.evolution import Shape, fresh, of_new_table
+from penstock.pipeline.sinks.lakehouse.evolution import TargetShape, fresh, of_new_table
 from penstock.pipeline.sinks.lakehouse.history import CHANGE_FIELDS, check_no_clash
 from penstock.pipeline.sinks.lakehouse.rows import dead_letters
 from penstock.pipeline.sinks.lakehouse.storage import Storage, side_by_side
 from penstock.pipeline.sinks.left_out import LeftOut
-from penstock.pipeline.sinks.sink import DeadLetter, Delivered, Sink, Task, Writer
+from penstock.pipeline.sinks.sink import DeadLetter, Delivered, Sink, Task, Writer, about
 from penstock.settings import RecordType
 from penstock.settings.sinks import DeltaSettings, LakeCodec
 
@@ -85,13 +85,14 @@ class DeltaSink(Sink):
 
     def prepare(self, schemas: Sequence[TableSchema]) -> None:
         for schema in schemas:
-            try:
-                if self.settings.current:
-                    self._prepare_current(schema)
-                if self.settings.history:
-                    self._prepare_history(schema)
-            except OSError as error:
-                raise StorageError(f"cannot prepare a Delta table: {error}", table=schema.table) from error
+            with about(schema.table):
+                try:
+                    if self.settings.current:
+                        self._prepare_current(schema)
+                    if self.settings.history:
+                        self._prepare_history(schema)
+                except OSError as error:
+                    raise StorageError(f"cannot prepare a Delta table: {error}") from error
 
     def _prepare_current(self, schema: TableSchema) -> None:
         table = self._open(CURRENT, schema, fresh(schema), vectors=self.settings.deletion_vectors)
@@ -142,7 +143,7 @@ class DeltaSink(Sink):
             if name not in there.names or pa.types.is_nested(there.field(name).type):
                 raise SchemaUnfit("rows cannot be sorted by this column", table=schema.table, column=column)
 
-    def _open(self, kind: str, schema: TableSchema, wanted: Shape, *, vectors: bool) -> DeltaTable:
+    def _open(self, kind: str, schema: TableSchema, wanted: TargetShape, *, vectors: bool) -> DeltaTable:
         table = self._tables.get((kind, schema.table))
         if table is None:
             table = self._make_table(kind, schema.table, vectors=vectors)
@@ -194,10 +195,11 @@ class DeltaSink(Sink):
 
         def commit(entry: tuple[tuple[str, TableId], list[dict[str, Any]]]) -> None:
             (kind, table), reports = entry
-            try:
-                self._commit(pipeline, batch, kind, table, reports)
-            except OSError as error:
-                raise DeliveryFailed(f"cannot commit to a Delta table: {error}", table=table, batch=batch) from error
+            with about(table):
+                try:
+                    self._commit(pipeline, batch, kind, table, reports)
+                except OSError as error:
+                    raise DeliveryFailed(f"cannot commit to a Delta table: {error}", batch=batch) from error
 
         side_by_side(commit, sorted(parts.items()))
 

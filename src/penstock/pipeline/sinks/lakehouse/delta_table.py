@@ -21,7 +21,7 @@ from penstock.pipeline.sinks.lakehouse import delta_log
 from penstock.pipeline.sinks.lakehouse.data_files import read_columns, statistics, stats_text, to_parquet
 from penstock.pipeline.sinks.lakehouse.delta_log import VECTORS, Action, DeltaLog, file_of, remove_action
 from penstock.pipeline.sinks.lakehouse.delta_schema import altered, features, from_delta, to_delta
-from penstock.pipeline.sinks.lakehouse.evolution import Evolution, Shape, evolve
+from penstock.pipeline.sinks.lakehouse.evolution import Evolution, TargetShape, evolve
 from penstock.pipeline.sinks.lakehouse.source_note import SourceNote
 from penstock.pipeline.sinks.lakehouse.storage import Storage
 from penstock.settings import SchemaPolicy
@@ -58,16 +58,18 @@ class DeltaTable:
         return from_delta(self.log.metadata["schemaString"])
 
     @property
-    def shape(self) -> Shape:
+    def shape(self) -> TargetShape:
         """The columns, and what the table has noted of its source."""
         schema = self.schema
-        return Shape(schema, SourceNote.from_properties(self.log.metadata.get("configuration") or {}, schema.names))
+        return TargetShape(
+            schema, SourceNote.from_properties(self.log.metadata.get("configuration") or {}, schema.names)
+        )
 
     @property
     def partition(self) -> list[str]:
         return list(self.log.metadata.get("partitionColumns") or ())
 
-    def open_or_make(self, shape: Shape, partition: Sequence[str], settings: dict[str, str]) -> None:
+    def open_or_make(self, shape: TargetShape, partition: Sequence[str], settings: dict[str, str]) -> None:
         """Read the table's log, or begin one."""
         while True:
             self.log.refresh()
@@ -93,7 +95,7 @@ class DeltaTable:
             if pa.types.is_nested(type_) or pa.types.is_binary(type_):
                 raise SchemaUnfit("a table cannot be partitioned by this column", table=self.name, column=name)
 
-    def _first_actions(self, shape: Shape, partition: Sequence[str], settings: dict[str, str]) -> list[Action]:
+    def _first_actions(self, shape: TargetShape, partition: Sequence[str], settings: dict[str, str]) -> list[Action]:
         text = to_delta(shape.schema)
         columns = list(shape.note.current_names(partition))
         self._check_partition(shape.schema, columns)
@@ -177,7 +179,7 @@ class DeltaTable:
             yield remove_action(add, now, data_change=changed)
             yield {"add": {**new, "partitionValues": values, "dataChange": changed}}
 
-    def begin_anew(self, shape: Shape, partition: Sequence[str]) -> None:
+    def begin_anew(self, shape: TargetShape, partition: Sequence[str]) -> None:
         """Make the table that of another source table: without rows, with that one's columns only, in one commit."""
         for _ in range(_ATTEMPTS_MAX):
             columns = list(shape.note.current_names(partition))

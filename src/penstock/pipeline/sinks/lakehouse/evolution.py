@@ -31,7 +31,7 @@ _NUMBERS_MAX = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class TargetShape:
     """A target table: its columns, and what it has noted of its source."""
 
     schema: pa.Schema
@@ -42,7 +42,7 @@ class Shape:
 class Evolution:
     """What a source schema asks of a target: the target afterwards, and what changed."""
 
-    shape: Shape
+    shape: TargetShape
     added: list[str] = field(default_factory=list)
     widened: list[str] = field(default_factory=list)
     # Old name → new name of key columns.
@@ -58,7 +58,7 @@ class Evolution:
         return bool(self.added or self.widened or self.renamed or self.retyped)
 
 
-def fresh(source: TableSchema, more: Iterable[pa.Field] = ()) -> Shape:
+def fresh(source: TableSchema, more: Iterable[pa.Field] = ()) -> TargetShape:
     """The shape of a target that is made for a source; `more` are columns that the sink adds."""
     more = list(more)
     names = _free_names(source, more)
@@ -69,7 +69,7 @@ def fresh(source: TableSchema, more: Iterable[pa.Field] = ()) -> Shape:
         tuple(names[column.name] for column in source.key),
         {name: column for column, name in names.items() if name != column},
     )
-    return Shape(pa.schema([*fields, *more]), note)
+    return TargetShape(pa.schema([*fields, *more]), note)
 
 
 def _free_names(source: TableSchema, more: list[pa.Field]) -> dict[str, str]:
@@ -96,7 +96,7 @@ def _free_name(name: str, taken: set[str], wanted: set[str]) -> str:
     return next(one for one in numbered if one.lower() not in taken and one.lower() not in wanted)
 
 
-def places(source: TableSchema, target: Shape) -> dict[str, str]:
+def places(source: TableSchema, target: TargetShape) -> dict[str, str]:
     """Where each column of the source goes: source name → target name; columns without a place are left out."""
     found = dict(_key_places(source, target))
     for column in source.cells:
@@ -106,7 +106,7 @@ def places(source: TableSchema, target: Shape) -> dict[str, str]:
     return found
 
 
-def _key_places(source: TableSchema, target: Shape) -> Iterator[tuple[str, str]]:
+def _key_places(source: TableSchema, target: TargetShape) -> Iterator[tuple[str, str]]:
     note = target.note
     by_place = len(note.key) == len(source.key) and not note.is_of_another_table(source)
     for place, column in enumerate(source.key):
@@ -116,13 +116,13 @@ def _key_places(source: TableSchema, target: Shape) -> Iterator[tuple[str, str]]
             yield column.name, fitting[0]
 
 
-def _takes(target: Shape, name: str, column: Column) -> bool:
+def _takes(target: TargetShape, name: str, column: Column) -> bool:
     """Whether a column of the target can hold the values of a source's column as it is."""
     there = target.schema.field(name).type
     return bool(merged(there, lake_type(column.type)) == there)
 
 
-def _candidates(column: Column, target: Shape, *, all_columns: bool = False) -> list[str]:
+def _candidates(column: Column, target: TargetShape, *, all_columns: bool = False) -> list[str]:
     """The target's columns that were made for a column of the source, its own name first."""
     note = target.note
     key = () if all_columns else note.key
@@ -132,7 +132,7 @@ def _candidates(column: Column, target: Shape, *, all_columns: bool = False) -> 
 
 def evolve(
     source: TableSchema,
-    target: Shape,
+    target: TargetShape,
     policy: SchemaPolicy,
     *,
     keyed: bool = True,
@@ -164,7 +164,7 @@ def evolve(
     return out
 
 
-def of_new_table(source: TableSchema, target: Shape, policy: SchemaPolicy) -> SourceNote | None:
+def of_new_table(source: TableSchema, target: TargetShape, policy: SchemaPolicy) -> SourceNote | None:
     """What a target of current rows notes when the source's table was dropped and another one made of that name.
 
     None: the target is to be made anew, with the columns of the new table. Else its columns stay, and only rows go.
@@ -182,7 +182,7 @@ def of_new_table(source: TableSchema, target: Shape, policy: SchemaPolicy) -> So
     return note
 
 
-def _first_key(source: TableSchema, target: Shape) -> tuple[str, ...]:
+def _first_key(source: TableSchema, target: TargetShape) -> tuple[str, ...]:
     """The key columns of a target that has none noted: by their names, or those that stand where we would put them."""
     names = tuple(column.name for column in source.key)
     if set(names) <= set(target.schema.names):
@@ -238,7 +238,7 @@ def _rename(source: TableSchema, out: Evolution, renamed: dict[str, str]) -> Non
         out.renamed[old] = made
     key = tuple(out.renamed.get(name, name) for name in note.key)
     fields = [part.with_name(out.renamed.get(part.name, part.name)) for part in schema]
-    out.shape = Shape(pa.schema(fields), replace(note, key=key, columns=columns, former=former))
+    out.shape = TargetShape(pa.schema(fields), replace(note, key=key, columns=columns, former=former))
 
 
 def _follow_cells(
@@ -264,17 +264,17 @@ def _make_place(source: TableSchema, column: Column, out: Evolution, candidates:
     both = {name: merged(schema.field(name).type, wanted) for name in candidates}
     wider = [name for name, type_ in both.items() if type_ is not None]
     if wider:
-        out.shape = Shape(_with_type(schema, wider[0], both[wider[0]]), note)
+        out.shape = TargetShape(_with_type(schema, wider[0], both[wider[0]]), note)
         out.widened.append(wider[0])
     elif candidates and column.dropped_us is not None:
-        out.shape = Shape(_with_type(schema, candidates[0], wanted), note)
+        out.shape = TargetShape(_with_type(schema, candidates[0], wanted), note)
         out.retyped.append(candidates[0])
     else:
         taken, known = ({name.lower() for name in names} for names in (schema.names, source.by_name))
         name = _free_name(column.name, taken, known)
         if name != column.name:
             note = replace(note, columns={**note.columns, name: column.name})
-        out.shape = Shape(schema.append(pa.field(name, wanted)), note)
+        out.shape = TargetShape(schema.append(pa.field(name, wanted)), note)
         out.added.append(name)
 
 

@@ -13,7 +13,7 @@ from penstock.errors import SchemaUnfit
 from penstock.formats.arrow import to_arrow
 from penstock.model.schema import TableSchema
 from penstock.pipeline.records import Records
-from penstock.pipeline.sinks.lakehouse.evolution import Shape
+from penstock.pipeline.sinks.lakehouse.evolution import TargetShape
 from penstock.pipeline.sinks.lakehouse.rows import Poison, complete_rows
 from penstock.pipeline.sinks.lakehouse.types import TIMESTAMP
 
@@ -40,7 +40,7 @@ def check_no_clash(schema: TableSchema) -> None:
             )
 
 
-def history_rows(records: Records, target: Shape, batch: int) -> tuple[pa.Table, Poison]:
+def history_rows(records: Records, target: TargetShape, batch: int) -> tuple[pa.Table, Poison]:
     """The records as rows of a history table; and those that it cannot hold, which are left out."""
     rows, _, poison = complete_rows(records, target)
     assert records.after is not None

@@ -22,7 +22,7 @@ from penstock.model.schema import TableId, TableSchema
 from penstock.pipeline.records import Records
 from penstock.pipeline.sinks.begun import Begun
 from penstock.pipeline.sinks.lakehouse.data_files import to_parquet
-from penstock.pipeline.sinks.lakehouse.evolution import Shape, fresh, of_new_table
+from penstock.pipeline.sinks.lakehouse.evolution import TargetShape, fresh, of_new_table
 from penstock.pipeline.sinks.lakehouse.history import CHANGE_FIELDS, check_no_clash, history_rows
 from penstock.pipeline.sinks.lakehouse.iceberg_table import IcebergTable
 from penstock.pipeline.sinks.lakehouse.rows import dead_letters, is_of_another_table
@@ -30,7 +30,7 @@ from penstock.pipeline.sinks.lakehouse.source_note import SourceNote
 from penstock.pipeline.sinks.lakehouse.spool import read_spool, spooled_rows
 from penstock.pipeline.sinks.lakehouse.storage import Storage
 from penstock.pipeline.sinks.left_out import LeftOut
-from penstock.pipeline.sinks.sink import DeadLetter, Delivered, Sink, Task, Writer
+from penstock.pipeline.sinks.sink import DeadLetter, Delivered, Sink, Task, Writer, about
 from penstock.settings import RecordType
 from penstock.settings.sinks import IcebergSettings
 
@@ -103,13 +103,14 @@ class IcebergSink(Sink):
 
     def prepare(self, schemas: Sequence[TableSchema]) -> None:
         for schema in schemas:
-            if self.settings.current:
-                self._prepare(CURRENT, schema, fresh(schema))
-            if self.settings.history:
-                check_no_clash(schema)
-                self._prepare(HISTORY, schema, fresh(schema, CHANGE_FIELDS))
+            with about(schema.table):
+                if self.settings.current:
+                    self._prepare(CURRENT, schema, fresh(schema))
+                if self.settings.history:
+                    check_no_clash(schema)
+                    self._prepare(HISTORY, schema, fresh(schema, CHANGE_FIELDS))
 
-    def _prepare(self, kind: str, schema: TableSchema, wanted: Shape) -> None:
+    def _prepare(self, kind: str, schema: TableSchema, wanted: TargetShape) -> None:
         table = self._tables.get((kind, schema.table))
         if table is None:
             taken = {other.name: name for (_, name), other in self._tables.items()}
@@ -181,10 +182,11 @@ class IcebergSink(Sink):
             for part in json.loads(payload):
                 parts[part["kind"], TableId(*part["table"])].append(part)
         for (kind, table), reports in sorted(parts.items()):
-            try:
-                self._commit(pipeline, batch, kind, table, reports)
-            except OSError as error:
-                raise DeliveryFailed(f"cannot commit to an Iceberg table: {error}", table=table, batch=batch) from error
+            with about(table):
+                try:
+                    self._commit(pipeline, batch, kind, table, reports)
+                except OSError as error:
+                    raise DeliveryFailed(f"cannot commit to an Iceberg table: {error}", batch=batch) from error
 
     def _commit(self, pipeline: str, batch: int, kind: str, name: TableId, reports: list[dict[str, Any]]) -> None:
         table, spool = self._tables.get((kind, name)) or self._reopen(kind, name), self.spool(kind, name)
@@ -295,7 +297,9 @@ class _Spooled:
             found = pa.ipc.read_schema(pa.py_buffer(storage.read(_SCHEMA_FILE)))
         except FileNotFoundError as error:
             raise DeliveryFailed("the table was not prepared", directory=storage.directory) from error
-        self.shape = Shape(found.remove_metadata(), SourceNote.from_json(json.loads((found.metadata or {})[_NOTE])))
+        self.shape = TargetShape(
+            found.remove_metadata(), SourceNote.from_json(json.loads((found.metadata or {})[_NOTE]))
+        )
         self._storage = storage
         self._stem = stem
         self._codec = codec

@@ -24,7 +24,7 @@ from pyiceberg.table import FileScanTask, Table, Transaction
 
 from penstock.errors import CorruptCheckpoint, DeliveryFailed, SchemaUnfit
 from penstock.model.schema import TableSchema
-from penstock.pipeline.sinks.lakehouse.evolution import Shape, evolve
+from penstock.pipeline.sinks.lakehouse.evolution import TargetShape, evolve
 from penstock.pipeline.sinks.lakehouse.key_hash import key_hashes
 from penstock.pipeline.sinks.lakehouse.key_index import Entries, sort_order
 from penstock.pipeline.sinks.lakehouse.source_note import SourceNote
@@ -53,14 +53,12 @@ class IcebergTable:
 
     @property
     def schema(self) -> pa.Schema:
-        found = schema_to_pyarrow(self._loaded().schema(), include_field_ids=False)
-        return pa.schema([(field.name, plain_type(field.type)) for field in found])
+        return self.shape.schema
 
     @property
-    def shape(self) -> Shape:
+    def shape(self) -> TargetShape:
         """The columns, and what the table has noted of its source."""
-        schema = self.schema
-        return Shape(schema, SourceNote.from_properties(self._loaded().properties, schema.names))
+        return shape_of(self._loaded())
 
     def _loaded(self) -> Table:
         assert self._table is not None, "a table is prepared before its first batch"
@@ -73,7 +71,7 @@ class IcebergTable:
         except NoSuchTableError as error:
             raise DeliveryFailed("the table was not prepared", table=self.name) from error
 
-    def open_or_make(self, shape: Shape) -> None:
+    def open_or_make(self, shape: TargetShape) -> None:
         """Load the table, or make it."""
         try:
             self._table = self._catalog.load_table(self._identifier)
@@ -114,7 +112,7 @@ class IcebergTable:
             )
         return made.ignored
 
-    def begin_anew(self, shape: Shape) -> None:
+    def begin_anew(self, shape: TargetShape) -> None:
         """Make the table that of another source table: without rows, with that one's columns only, in one commit."""
         with self._altering(", ".join(shape.schema.names)) as transaction:
             self._write(transaction, {}, [], list(self._loaded().scan().plan_files()))
@@ -256,6 +254,13 @@ class IcebergTable:
 
 def _property(app: str) -> str:
     return f"penstock.batch.{app}"
+
+
+def shape_of(table: Table) -> TargetShape:
+    """The columns of a table, and what it has noted of its source."""
+    found = schema_to_pyarrow(table.schema(), include_field_ids=False)
+    schema = pa.schema([(field.name, plain_type(field.type)) for field in found])
+    return TargetShape(schema, SourceNote.from_properties(table.properties, schema.names))
 
 
 def plain_type(type_: pa.DataType) -> pa.DataType:

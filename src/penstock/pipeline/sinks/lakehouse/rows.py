@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from penstock.formats.arrow import to_arrow
 from penstock.pipeline.dead_letters import dead_letter
 from penstock.pipeline.records import Records
-from penstock.pipeline.sinks.lakehouse.evolution import Shape, places
+from penstock.pipeline.sinks.lakehouse.evolution import TargetShape, places
 from penstock.pipeline.sinks.lakehouse.values import fit, out_of_range, to_lake
 from penstock.pipeline.sinks.sink import DeadLetter
 
@@ -37,7 +37,7 @@ class Poison:
         return Poison(mask, {number + by: column for number, column in self.columns.items()})
 
 
-def key_columns(records: Records, target: Shape) -> list[pa.Array]:
+def key_columns(records: Records, target: TargetShape) -> list[pa.Array]:
     """The key of each record, in the target's types; deletions have it as well as rows."""
     schema = records.schema
     where = places(schema, target)
@@ -55,7 +55,7 @@ def key_columns(records: Records, target: Shape) -> list[pa.Array]:
     ]
 
 
-def is_of_another_table(records: Records, target: Shape) -> bool:
+def is_of_another_table(records: Records, target: TargetShape) -> bool:
     """Whether records are of a table that was dropped before the one that the target follows was made.
 
     All that may still come of it is that its rows are gone, and they are gone from the target already.
@@ -71,7 +71,7 @@ def of_rows(records: Records) -> Any:
     return ~records.wide()
 
 
-def lake_rows(records: Records, target: Shape, there: Any) -> tuple[pa.Table, Poison]:
+def lake_rows(records: Records, target: TargetShape, there: Any) -> tuple[pa.Table, Poison]:
     """The rows after the changes, where `there` is true, in the target's columns; and what it cannot hold."""
     assert records.after is not None
     after = records.after if there.all() else records.after.filter(pa.array(there))
@@ -93,7 +93,7 @@ def lake_rows(records: Records, target: Shape, there: Any) -> tuple[pa.Table, Po
     return pa.table(arrays, schema=pa.schema(fields)), poison
 
 
-def complete_rows(records: Records, target: Shape) -> tuple[pa.Table, Any, Poison]:
+def complete_rows(records: Records, target: TargetShape) -> tuple[pa.Table, Any, Poison]:
     """A row for each record, of which one that is gone has only its key; which are of a row; what does not fit."""
     assert records.after is not None
     rows, poison = lake_rows(records, target, np.ones(len(records), bool))
