@@ -64,10 +64,13 @@ class Records:
         ops = op_numbers(self.changes) if self.ops is None else self.ops
         return np.isin(ops, _WIDE_OPS if self.schema.clustering else _WIDE_OPS[1:])
 
+    def truncates(self) -> Any:
+        """Which records (a NumPy mask) are truncations of the table."""
+        return (op_numbers(self.changes) if self.ops is None else self.ops) == _TRUNCATE
+
     def since_truncation(self) -> Records | None:
         """The records that come after the last truncation of the table; None when none of them is one."""
-        ops = op_numbers(self.changes) if self.ops is None else self.ops
-        places = np.flatnonzero(ops == _TRUNCATE)
+        places = np.flatnonzero(self.truncates())
         return self.take(np.arange(places[-1] + 1, len(self))) if len(places) else None
 
     def newest_time(self) -> int | None:

@@ -50,6 +50,8 @@ class TableTransform:
     row_filter: RowFilter | None
     functions: tuple[OwnFunction, ...]
     projection: Projection | None
+    # Whether other tables may have the same target.
+    routed: bool = False
 
     @property
     def idle(self) -> bool:
@@ -61,6 +63,9 @@ class TableTransform:
         if self.skipped is not None:
             operations = to_arrow(records.changes, ()).column("op").cast(pa.string())
             out = select(records, pc.invert(pc.is_in(operations, value_set=self.skipped)))
+        if self.routed and out is not None and out.after is not None:
+            # A target of rows would be emptied of all tables' rows; those of this one have deletions of their own.
+            out = select(out, pa.array(~out.truncates()))
         if out is not None and self.row_filter is not None:
             out = self.row_filter.apply(out)
         for function in self.functions if out is not None else ():
@@ -85,7 +90,7 @@ class Transforms:
             "dataframe_functions": Functions.load(dict(settings.dataframe_functions)),
         }
         self._check_patterns()
-        self._ready: dict[str, TableTransform] = {}
+        self._ready: dict[tuple[object, ...], TableTransform] = {}
 
     def settings_for_tasks(self) -> TransformSettings:
         """The settings with the salt in the place of the file that holds it."""
@@ -98,9 +103,11 @@ class Transforms:
 
     def for_table(self, schema: TableSchema) -> TableTransform:
         """Made once for each version of a table. InvalidSetting or InvalidStatement when something does not fit it."""
-        known = self._ready.get(schema.fingerprint)
+        # Rows of equal fingerprints are read alike, but may be of another table of the same name.
+        name = (schema.fingerprint, schema.id, schema.order, schema.truncated_us)
+        known = self._ready.get(name)
         if known is None:
-            known = self._ready[schema.fingerprint] = self._make(schema)
+            known = self._ready[name] = self._make(schema)
         return known
 
     def target(self, schema: TableSchema) -> TableSchema:
@@ -123,6 +130,7 @@ class Transforms:
             None if predicate is None else RowFilter(predicate, schema, self._functions),
             tuple(self._own_functions(table)),
             self._projection(schema),
+            self._route(table) != table,
         )
 
     def _own_functions(self, table: TableId) -> Iterator[OwnFunction]:
@@ -157,7 +165,8 @@ class Transforms:
         columns = tuple(kept.values())
         if not chosen and columns == schema.columns and table == schema.table:
             return None
-        target = replace(schema, table=table, columns=columns)
+        # Several tables may be routed to one: then the id of none of them is the target's.
+        target = replace(schema, table=table, columns=columns, id=schema.id if table == schema.table else "")
         return Projection.make(schema, target, kept, chosen)
 
     def _is_kept(self, schema: TableSchema, column: Column) -> bool:
