@@ -22,7 +22,7 @@ from penstock.pipeline.sinks.kafka.registry import Registry
 from penstock.pipeline.sinks.kafka.topics import TopicNames, Topics
 from penstock.pipeline.sinks.kafka.transactions import TransactionalWriter
 from penstock.pipeline.sinks.known_schemas import KnownSchemas
-from penstock.pipeline.sinks.sink import Sink, Task, Writer
+from penstock.pipeline.sinks.sink import Sink, Task, Writer, about
 from penstock.settings import RecordType
 from penstock.settings.kafka import Delivery, KafkaSettings
 
@@ -68,15 +68,16 @@ class KafkaSink(Sink):
     def prepare(self, schemas: Sequence[TableSchema]) -> None:
         """Make the topics of new tables, and register new schemas."""
         names = TopicNames(self._settings)
-        found = {schema.fingerprint: (schema, names.of(schema.table)) for schema in schemas}
+        found = [(schema, names.of(schema.table)) for schema in schemas]
         topics = Topics(self._settings)
-        topics.make(topic for _, topic in found.values())
-        for fingerprint, (schema, topic) in found.items():
-            shown = self._known.shown(schema)
-            if shown.fingerprint != fingerprint:
-                self._prepared.shown[fingerprint] = shown
-            self._prepared.registered[fingerprint] = register(shown, topic, self._settings)
-        self._prepared.bytes_max |= topics.sizes(topic for _, topic in found.values())
+        topics.make(topic for _, topic in found)
+        for schema, topic in found:
+            with about(schema.table):
+                shown = self._known.shown(schema)
+                if shown.fingerprint != schema.fingerprint:
+                    self._prepared.shown[schema.fingerprint] = shown
+                self._prepared.registered[schema.fingerprint] = register(shown, topic, self._settings)
+        self._prepared.bytes_max |= topics.sizes(topic for _, topic in found)
 
     def writer(self, task: Task) -> Writer:
         settings = self._settings
