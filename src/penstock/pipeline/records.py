@@ -64,13 +64,16 @@ class Records:
         ops = op_numbers(self.changes) if self.ops is None else self.ops
         return np.isin(ops, _WIDE_OPS if self.schema.clustering else _WIDE_OPS[1:])
 
-    def truncates(self) -> Any:
-        """Which records (a NumPy mask) are truncations of the table."""
-        return (op_numbers(self.changes) if self.ops is None else self.ops) == _TRUNCATE
-
     def since_truncation(self) -> Records | None:
-        """The records that come after the last truncation of the table; None when none of them is one."""
-        places = np.flatnonzero(self.truncates())
+        """The records that come after the last one that begins an era of the table; None when none of them does.
+
+        Only a source that gives its tables ids has eras. Else a truncation is a deletion of what was written before it,
+        and each row that it takes has a record of its own.
+        """
+        if not self.schema.id:
+            return None
+        ops = op_numbers(self.changes) if self.ops is None else self.ops
+        places = np.flatnonzero(ops == _TRUNCATE)
         return self.take(np.arange(places[-1] + 1, len(self))) if len(places) else None
 
     def newest_time(self) -> int | None:

@@ -127,6 +127,13 @@ class Sink(ABC):
         target has is the old one's. It is called again after a crash, so it must do the same once more.
         """
 
+    def end_eras(self, schemas: Sequence[TableSchema]) -> None:  # noqa: B027
+        """On the driver, before the tasks of a batch with which an era of these tables ends.
+
+        All that the target has of them is gone. The batch has a truncation of each, in one of its tasks, and rows of
+        the new era may be in any. It is called again when the batch is done again.
+        """
+
     @abstractmethod
     def writer(self, task: Task) -> Writer:
         """In a task: where its records go."""

@@ -50,8 +50,6 @@ class TableTransform:
     row_filter: RowFilter | None
     functions: tuple[OwnFunction, ...]
     projection: Projection | None
-    # Whether other tables may have the same target.
-    routed: bool = False
 
     @property
     def idle(self) -> bool:
@@ -63,9 +61,6 @@ class TableTransform:
         if self.skipped is not None:
             operations = to_arrow(records.changes, ()).column("op").cast(pa.string())
             out = select(records, pc.invert(pc.is_in(operations, value_set=self.skipped)))
-        if self.routed and out is not None and out.after is not None:
-            # A target of rows would be emptied of all tables' rows; those of this one have deletions of their own.
-            out = select(out, pa.array(~out.truncates()))
         if out is not None and self.row_filter is not None:
             out = self.row_filter.apply(out)
         for function in self.functions if out is not None else ():
@@ -130,7 +125,6 @@ class Transforms:
             None if predicate is None else RowFilter(predicate, schema, self._functions),
             tuple(self._own_functions(table)),
             self._projection(schema),
-            self._route(table) != table,
         )
 
     def _own_functions(self, table: TableId) -> Iterator[OwnFunction]:
@@ -165,7 +159,7 @@ class Transforms:
         columns = tuple(kept.values())
         if not chosen and columns == schema.columns and table == schema.table:
             return None
-        # Several tables may be routed to one: then the id of none of them is the target's.
+        # Several tables may be routed to one: then the id of none of them is the target's, and none of them empties it.
         target = replace(schema, table=table, columns=columns, id=schema.id if table == schema.table else "")
         return Projection.make(schema, target, kept, chosen)
 

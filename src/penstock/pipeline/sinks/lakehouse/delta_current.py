@@ -63,6 +63,13 @@ class CurrentTable:
         manifest.runs = [run for run in manifest.runs if self._is_used(run, manifest)]
         self._store(manifest)
 
+    def write_nothing_anew(self) -> None:
+        """Let the next tasks leave old files as they are. No task may be running."""
+        self.sync()
+        assert self._manifest is not None
+        if self._manifest.rewrite:
+            self._store(self._manifest, rewrite=False)
+
     def _found(self) -> Manifest | None:
         """The last manifest, brought forward by commits that a crash separated from their manifests."""
         storage, last = self.table.storage, self.table.log.version
@@ -188,8 +195,7 @@ class CurrentTable:
         """Where a batch truncates the table, no task of it may have written old rows anew together with new ones."""
         if not any(part["rewritten"] for part in parts):
             return
-        assert self._manifest is not None
-        self._store(self._manifest, rewrite=False)
+        self.write_nothing_anew()
         raise DeliveryFailed(
             "the table is truncated while its files are written anew; the batch is done again without that",
             table=self.table.name,

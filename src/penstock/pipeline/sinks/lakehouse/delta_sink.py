@@ -180,6 +180,14 @@ class DeltaSink(Sink):
             self._current[name] = self._make_current(table, name)
         return table
 
+    def end_eras(self, schemas: Sequence[TableSchema]) -> None:
+        """Old rows are not written anew in a batch that takes them out."""
+        for schema in schemas:
+            current = self._current.get(schema.table)
+            if current is not None:
+                with about(schema.table):
+                    current.write_nothing_anew()
+
     def files(self, table: TableId) -> list[dict[str, Any]]:
         """On the driver: the data files of a table of current rows that was prepared."""
         return list(self._tables[CURRENT, table].log.adds.values())

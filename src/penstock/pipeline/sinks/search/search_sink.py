@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
+import structlog
+
 from penstock.errors import DeliveryFailed, TargetRefused
 from penstock.model.schema import TableSchema
 from penstock.pipeline.outages import Waiting
@@ -13,11 +15,14 @@ from penstock.pipeline.sinks.left_out import LeftOut
 from penstock.pipeline.sinks.search.client import Client, NoAnswer
 from penstock.pipeline.sinks.search.indices import Indices, Seen
 from penstock.pipeline.sinks.search.patience import Patience
+from penstock.pipeline.sinks.search.stock import Stock
 from penstock.pipeline.sinks.search.target import Target
 from penstock.pipeline.sinks.search.writer import SearchWriter
 from penstock.pipeline.sinks.sink import Sink, Task, Writer, about
 from penstock.settings import RecordType
 from penstock.settings.sinks import SearchSettings
+
+log = structlog.get_logger()
 
 
 class SearchSink(Sink):
@@ -56,6 +61,18 @@ class SearchSink(Sink):
             for schema in schemas:
                 with about(schema.table):
                     indices.fit(schema)
+        finally:
+            client.close()
+
+    def end_eras(self, schemas: Sequence[TableSchema]) -> None:
+        """Delete all documents of these tables. Those that a task writes after this are of the new era."""
+        client = Client(self._target.access)
+        try:
+            for schema in schemas:
+                index = self._target.index_of(schema.table)
+                with about(schema.table):
+                    deleted = Stock(client, self._patience(), index).delete_all()
+                log.info("search index emptied", index=index, table=str(schema.table), documents=deleted)
         finally:
             client.close()
 

@@ -25,7 +25,6 @@ from penstock.pipeline.sinks.search.indices import Indices, Seen
 from penstock.pipeline.sinks.search.mapping import IndexNote
 from penstock.pipeline.sinks.search.names import field_name
 from penstock.pipeline.sinks.search.patience import Patience
-from penstock.pipeline.sinks.search.stock import Stock
 from penstock.pipeline.sinks.search.target import Target
 from penstock.pipeline.sinks.sink import DeadLetter, Delivered, Writer
 
@@ -103,15 +102,6 @@ class SearchWriter(Writer):
         index, note = self._target.index_of(schema.table), self._seen.notes.get(schema.table)
         if note is not None and note.is_of_another_table(schema):
             # That rows of a table are gone which was dropped: their documents are gone already.
-            return
-        later = records.since_truncation()
-        if later is not None:
-            self._send_waiting()
-            deleted = Stock(self._client, self._patience, index).delete_all()
-            log.info("search index emptied", index=index, table=str(schema.table), documents=deleted)
-            self._delivered.records += 1
-            records = later
-        if not len(records):
             return
         if schema not in self._fields:
             self._fields[schema] = self._fields_of(schema, note)

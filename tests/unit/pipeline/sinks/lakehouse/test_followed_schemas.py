@@ -515,7 +515,19 @@ def test_a_truncation_while_files_are_written_anew_takes_the_old_rows_too(tmp_pa
     given = {0: [records(OLD, [((50, "a"), {"v": "y"})])], 1: [truncation(OLD)]}
     with pytest.raises(DeliveryFailed, match="done again"):
         deliver(bench.sink, 9, given)
+    # The driver says so before, so that it need not be found out.
+    bench.sink.prepare([OLD])
+    bench.sink.end_eras([OLD])
     deliver(bench.sink, 9, given)
     assert bench.rows() == [{"k": 50, "c": "a", "v": "y"}]
     deliver(bench.sink, 10, {0: [records(OLD, [((50, "a"), None), ((1, "a"), {"v": "z"})])]})
     assert bench.rows() == [{"k": 1, "c": "a", "v": "z"}]
+
+
+@benches
+def test_a_truncation_of_a_source_without_eras_takes_only_what_has_a_record(kind: type[Bench], tmp_path: Path) -> None:
+    bench = kind(tmp_path)
+    plain = replace(OLD, id="")
+    bench.deliver(records(plain, [((1, "a"), {"v": "older"}), ((2, "a"), {"v": "written later"})]))
+    bench.deliver(records(plain, [((1, "a"), None)]), truncation(plain))
+    assert bench.rows() == [{"k": 2, "c": "a", "v": "written later"}]
