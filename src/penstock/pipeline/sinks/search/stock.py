@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -105,7 +106,7 @@ class Stock:
         while entries:
             lines = [line for entry in entries for line in entry if line is not None]
             body = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
-            items = self._tried(lambda body=body: self._client.bulk("/_bulk", body)).get("items", [])
+            items = self._tried(partial(self._client.bulk, "/_bulk", body)).get("items", [])
             statuses = [int(result["status"]) for item in items for result in item.values()]
             refused = set(statuses) - _DONE - _BUSY_ITEMS
             if refused or len(statuses) != len(entries):
