@@ -47,7 +47,7 @@ class LakeRows(TargetRows):
 
     def wanted(self, there: TargetShape) -> dict[str, str]:
         """The columns to read, by the source's names, each of which must be among those that are there."""
-        found = places(self.schema, there)
+        found = dict(places(self.schema, there))
         for name in self.schema.by_name:
             # One that cannot hold the values may still have values that fit.
             if name not in found and name in there.schema.names:

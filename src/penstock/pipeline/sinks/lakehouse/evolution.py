@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import pyarrow as pa
 
@@ -30,12 +31,25 @@ from penstock.settings import SchemaPolicy
 _NUMBERS_MAX = 1000
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TargetShape:
     """A target table: its columns, and what it has noted of its source."""
 
     schema: pa.Schema
     note: SourceNote = field(default_factory=SourceNote)
+
+    @cached_property
+    def owned(self) -> dict[str, list[str]]:
+        """The columns that were made for each of the source's, the one with its own name first."""
+        found: dict[str, list[str]] = {}
+        for name in self.schema.names:
+            found.setdefault(self.note.source_name(name), []).append(name)
+        return {source: sorted(names, key=lambda name: name != source) for source, names in found.items()}
+
+    @cached_property
+    def found_places(self) -> dict[str, dict[str, str]]:
+        """What `places` has found for versions of the source, by fingerprint and id."""
+        return {}
 
 
 @dataclass(slots=True)
@@ -98,6 +112,14 @@ def _free_name(name: str, taken: set[str], wanted: set[str]) -> str:
 
 def places(source: TableSchema, target: TargetShape) -> dict[str, str]:
     """Where each column of the source goes: source name → target name; columns without a place are left out."""
+    version = f"{source.fingerprint}/{source.id}"
+    known = target.found_places.get(version)
+    if known is None:
+        known = target.found_places[version] = _places(source, target)
+    return known
+
+
+def _places(source: TableSchema, target: TargetShape) -> dict[str, str]:
     found = dict(_key_places(source, target))
     for column in source.cells:
         fitting = [name for name in _candidates(column, target) if _takes(target, name, column)]
@@ -124,10 +146,8 @@ def _takes(target: TargetShape, name: str, column: Column) -> bool:
 
 def _candidates(column: Column, target: TargetShape, *, all_columns: bool = False) -> list[str]:
     """The target's columns that were made for a column of the source, its own name first."""
-    note = target.note
-    key = () if all_columns else note.key
-    found = [name for name in target.schema.names if name not in key and note.source_name(name) == column.name]
-    return sorted(found, key=lambda name: name != column.name)
+    key = () if all_columns else target.note.key
+    return [name for name in target.owned.get(column.name, ()) if name not in key]
 
 
 def evolve(

@@ -13,7 +13,7 @@ from penstock.errors import SchemaUnfit
 from penstock.formats.arrow import to_arrow
 from penstock.model.schema import TableSchema
 from penstock.pipeline.records import Records
-from penstock.pipeline.sinks.lakehouse.evolution import TargetShape
+from penstock.pipeline.sinks.lakehouse.evolution import TargetShape, places
 from penstock.pipeline.sinks.lakehouse.rows import Poison, complete_rows
 from penstock.pipeline.sinks.lakehouse.types import TIMESTAMP
 
@@ -63,16 +63,18 @@ def _time(micros: pa.Array) -> pa.Array:
     return micros.cast(pa.int64()).cast(TIMESTAMP)
 
 
-def scd2_query(schema: TableSchema, history: str) -> str:
+def scd2_query(schema: TableSchema, history: str, target: TargetShape | None = None) -> str:
     """SQL, for Spark and for DataFusion, that gives each state of each row with the time from which and until which it
-    held. `history` is the table's name in the query. Deletions end a row's last state and are no state themselves."""
-    key = ", ".join(_quoted(column.name) for column in schema.key)
-    columns = ", ".join(_quoted(column.name) for column in schema.columns)
-    whole = " AND ".join(f"{_quoted(column.name)} IS NOT NULL" for column in schema.key)
+    held. `history` is the table's name in the query, `target` its shape, where its names are not the source's.
+    Deletions end a row's last state and are no state themselves."""
+    names = {name: name for name in schema.by_name} if target is None else places(schema, target)
+    keys = [_quoted(names[column.name]) for column in schema.key]
+    columns = ", ".join(_quoted(names[column.name]) for column in schema.columns if column.name in names)
+    whole = " AND ".join(f"{name} IS NOT NULL" for name in keys)
     # Names are quoted, and they are the schema's own.
     return (
         f"SELECT {columns}, _version AS valid_from, _next AS valid_to, _next IS NULL AS is_current FROM ("  # noqa: S608
-        f"SELECT *, LEAD(_version) OVER (PARTITION BY {key} ORDER BY _version) AS _next "
+        f"SELECT *, LEAD(_version) OVER (PARTITION BY {', '.join(keys)} ORDER BY _version) AS _next "
         f"FROM {history} WHERE {whole}) AS changes WHERE NOT _deleted"
     )
 

@@ -298,7 +298,7 @@ class _Spooled:
         except FileNotFoundError as error:
             raise DeliveryFailed("the table was not prepared", directory=storage.directory) from error
         self.shape = TargetShape(
-            found.remove_metadata(), SourceNote.from_json(json.loads((found.metadata or {})[_NOTE]))
+            found.remove_metadata(), SourceNote.from_json(json.loads((found.metadata or {}).get(_NOTE, b"{}")))
         )
         self._storage = storage
         self._stem = stem
