@@ -34,6 +34,7 @@
     ├── SchemaRefused           a target does not take a table's schema
     ├── PipelineLocked          another driver runs the pipeline
     ├── PipelineFenced          another driver has taken the pipeline over; this one must stop
+    │   └── SchemaUnfit         … and no policy could make it
     ├── DeliveryFailed          a target did not take a batch; it will be tried again
     ├── DeliveryInDoubt         whether a target has a batch already cannot be told; it is not sent
     ├── TargetRefused           a target refuses the login, the rights or the whole request
@@ -233,6 +234,13 @@ class PipelineLocked(PenstockError):
 class PipelineFenced(PenstockError):
     retry = Retry.NEVER
     hint = "This driver commits nothing more, and nothing is lost: the other one goes on from the last batch."
+
+
+class SchemaUnfit(SchemaRefused):
+    hint = (
+        "No schema policy makes this fit. Alter the target by hand, or move it away: one that is not there is made as "
+        "the table is."
+    )
 
 
 class DeliveryFailed(PenstockError):

@@ -225,6 +225,11 @@ class Checkpoint:
         return found
 
 
+def repaired_rows(directory: Path) -> Path | None:
+    """Where the pipeline of a checkpoint reads repaired rows; None when no pipeline has used the directory here."""
+    return directory / REPAIRED if (directory / "pipeline.json").exists() else None
+
+
 def _just_made(one: Path) -> bool:
     """Whether this can be what a first start leaves that was killed before it had described the directory."""
     if one.is_dir():

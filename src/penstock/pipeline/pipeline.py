@@ -12,7 +12,7 @@ import functools
 import re
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -300,6 +300,8 @@ class Pipeline:
         self._met = dict(self._headers)
         eras = self._meet(before, expected)
         for _ in range(_ROUNDS_MAX):
+            moves = eras.moves(before) if eras is not before else {}
+            self._end_eras(move.schema for move in moves.values() if move.began_us)
             plan = TaskPlan(
                 pipeline=self._settings.pipeline.name,
                 batch=batch,
@@ -312,7 +314,7 @@ class Pipeline:
                 prepared=frozenset(self._prepared),
                 headers=frozenset(self._met),
                 stale=frozenset(digest for digest, header in self._met.items() if eras.is_stale(header)),
-                moves=eras.moves(before) if eras is not before else {},
+                moves=moves,
                 eras=eras.numbers(),
                 outages=str(self._checkpoint.outages),
             )
@@ -345,6 +347,12 @@ class Pipeline:
             sink.prepare(targets)
             self._board.leaves_out(sink.name, sink.left_out())
         self._prepared |= found.keys()
+
+    def _end_eras(self, schemas: Iterable[TableSchema]) -> None:
+        """Let the sinks know of tables whose rows are gone, before tasks write new ones."""
+        targets = [target for target in map(self._transforms.target, schemas) if target.id]
+        for sink in self._sinks if targets else ():
+            sink.end_eras(targets)
 
     def _keep_dead_letters(self, batch: int, outcomes: list[Outcome]) -> None:
         letters = [letter for o in outcomes if o.kind == "dead" for letter in dead_letters.decode(o.data)]

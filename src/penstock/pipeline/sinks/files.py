@@ -23,7 +23,7 @@ from penstock.pipeline.records import Records
 from penstock.pipeline.sinks.begun import Begun
 from penstock.pipeline.sinks.file_formats import RecordFile, open_file, suffix
 from penstock.pipeline.sinks.known_schemas import KnownSchemas, same_column
-from penstock.pipeline.sinks.sink import Delivered, Sink, Task, Writer
+from penstock.pipeline.sinks.sink import Delivered, Sink, Task, Writer, about
 from penstock.pipeline.transforms.projection import Projection
 from penstock.settings import RecordType
 from penstock.settings.sinks import FilesSettings
@@ -62,7 +62,8 @@ class FilesSink(Sink):
 
     def prepare(self, schemas: Sequence[TableSchema]) -> None:
         for schema in schemas:
-            shown = self._known.shown(schema)
+            with about(schema.table):
+                shown = self._known.shown(schema)
             kept = {column.name: column for column in schema.columns if same_column(column.name, schema, shown)}
             if len(kept) < len(schema.columns):
                 target = replace(schema, columns=tuple(kept.values()))

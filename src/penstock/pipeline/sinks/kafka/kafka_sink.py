@@ -25,7 +25,7 @@ from penstock.pipeline.sinks.kafka.registry import Registry
 from penstock.pipeline.sinks.kafka.topics import TopicNames, Topics
 from penstock.pipeline.sinks.kafka.transactions import TransactionalWriter
 from penstock.pipeline.sinks.known_schemas import KnownSchemas
-from penstock.pipeline.sinks.sink import Sink, Task, Writer
+from penstock.pipeline.sinks.sink import Sink, Task, Writer, about
 from penstock.settings import RecordType
 from penstock.settings.kafka import Delivery, KafkaSettings
 
@@ -80,17 +80,18 @@ class KafkaSink(Sink):
     def prepare(self, schemas: Sequence[TableSchema]) -> None:
         """Make the topics of new tables, and register new schemas."""
         names = TopicNames(self._settings)
-        found = {schema.fingerprint: (schema, names.of(schema.table)) for schema in schemas}
+        found = [(schema, names.of(schema.table)) for schema in schemas]
         topics = Topics(self._settings)
         # When the pipeline started, the brokers may have been away.
         self._begin(topics)
-        topics.make(topic for _, topic in found.values())
-        for fingerprint, (schema, topic) in found.items():
-            shown = self._known.shown(schema)
-            if shown.fingerprint != fingerprint:
-                self._prepared.shown[fingerprint] = shown
-            self._prepared.registered[fingerprint] = register(shown, topic, self._settings)
-        self._prepared.bytes_max |= topics.sizes(topic for _, topic in found.values())
+        topics.make(topic for _, topic in found)
+        for schema, topic in found:
+            with about(schema.table):
+                shown = self._known.shown(schema)
+                if shown.fingerprint != schema.fingerprint:
+                    self._prepared.shown[schema.fingerprint] = shown
+                self._prepared.registered[schema.fingerprint] = register(shown, topic, self._settings)
+        self._prepared.bytes_max |= topics.sizes(topic for _, topic in found)
 
     def _begin(self, topics: Topics) -> None:
         """See to it that what was sent can be told from what was not, for as long as the checkpoint lives."""
