@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from penstock.merge.cql_value import partition_id
+from penstock.merge.cql_value import one_spelling, partition_id
 from penstock.merge.range_deletions import NEVER, Place, rank, row_place
 from penstock.merge.row_state import (
     EXPIRING,
@@ -65,7 +65,8 @@ class ExactFold:
             self.state.apply(Change(Op.TRUNCATE, time=truncation.time, deletion=truncation))
         self._versions: dict[RowName, int] = {}
         self._keys: dict[RowName, int] = {}
-        # The key columns of each row, and the rows of which only a version is kept.
+        # The key columns of each row, as they were first spelled (1.0 and 1.00 are one clustering value), and the rows
+        # of which only a version is kept.
         self._row_keys: dict[RowName, Mapping[str, Any]] = {}
         self._ghosts: set[RowName] = set()
         self._dirty: set[RowName] = set()
@@ -73,6 +74,7 @@ class ExactFold:
         self._regulars = [column for column in schema.cells if column.role is Role.REGULAR]
         self._columns = schema.by_name
         self._clustering = tuple(column.name for column in schema.clustering)
+        self._spellings = not all(one_spelling(column.type) for column in schema.clustering)
 
     def load(self, key: int, states: Iterable[Change]) -> None:
         """One entry of the state."""
@@ -104,6 +106,9 @@ class ExactFold:
         identity, place = name
         self._keys.setdefault(name, key if place else partition_key)
         self._row_keys.setdefault(name, change.key if place else self._partition_only(change))
+        if self._spellings and place:
+            # The row's own spelling, as Cassandra has it: a target must not see two rows.
+            change = replace(change, key=self._row_keys[name])
         if self._clustering:
             self._keys.setdefault((identity, _STATIC), partition_key)
             self._row_keys.setdefault((identity, _STATIC), self._partition_only(change))
