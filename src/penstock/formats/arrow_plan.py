@@ -96,7 +96,7 @@ def plan(schema: TableSchema, columns: frozenset[str] | None = None, parts: froz
 
 
 def row_plan(schema: TableSchema) -> Plan:
-    """The plan of what tells a row's values: keys, cells with the seconds at which they expire, and no times but counters'."""
+    """The plan of what tells a row's values: keys, cells with the seconds at which they expire, and counters' times."""
     known = schema.__dict__.get("_arrow_row_plan")
     if known is None:
         known = schema.__dict__["_arrow_row_plan"] = _RowPlanner(schema, None, None).plan()
