@@ -257,25 +257,29 @@ def _structs(living: pa.StructArray, parents: Any, count: int, type_: pa.StructT
 
 
 def _totals(delta: pa.StructArray) -> tuple[pa.Int64Array, Any]:
-    """Counters: the sum of the newest count of each shard; a total without shards counts only while it is alone."""
+    """Counters: the sum of the newest count of each shard, or a total without shards that no shard is newer than."""
     elements = delta.field("elements")
     count = len(elements)
     offsets = elements.offsets.to_numpy(zero_copy_only=False)
     items = elements.values
     parents = np.repeat(np.arange(count), np.diff(offsets))
     shards = np.frombuffer(_fixed_bytes(items.field("path")), np.dtype("S16"))
-    clocks = _longs(items.field("value").field("clock"))
+    times = _longs(items.field("time"))
     counts = _longs(items.field("value").field("count"))
+    # The clock of a total is its write time.
+    read = shards == np.frombuffer(UNKNOWN_SHARD.bytes, np.dtype("S16"))[0]
+    clocks = np.where(read, times, _longs(items.field("value").field("clock")))
+    latest = np.full(count, np.iinfo(np.int64).min)
+    np.maximum.at(latest, parents[~read], times[~read])
     order = np.lexsort((counts, clocks, shards, parents))
-    parents, shards, counts = parents[order], shards[order], counts[order]
+    parents, shards, counts, read, times = (column[order] for column in (parents, shards, counts, read, times))
     # Of the versions of one shard the greatest stands last.
     newest = np.ones(len(parents), bool)
     newest[:-1] = (parents[1:] != parents[:-1]) | (shards[1:] != shards[:-1])
-    parents, shards, counts = parents[newest], shards[newest], counts[newest]
-    alone = np.bincount(parents, minlength=count)[parents] == 1
-    known = (shards != np.frombuffer(UNKNOWN_SHARD.bytes, np.dtype("S16"))[0]) | alone
+    whole = newest & read & (times >= latest[parents])
+    summed = newest & ~read & ~np.isin(parents, parents[whole])
     totals = np.zeros(count, np.int64)
-    np.add.at(totals, parents[known], counts[known])
+    np.add.at(totals, parents[whole | summed], counts[whole | summed])
     deleted = delta.field("replaced").is_valid().to_numpy(zero_copy_only=False)
     return pa.array(totals, pa.int64()), (np.diff(offsets) > 0) & ~deleted
 

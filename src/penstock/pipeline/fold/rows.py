@@ -17,11 +17,11 @@ import numpy as np
 from penstock.formats import avro
 from penstock.formats._kernel import RowReader
 from penstock.formats.program import program
+from penstock.merge.cql_value import one_spelling
 from penstock.merge.range_deletions import NEVER, greater
 from penstock.model.batch import ChangeBatch
 from penstock.model.change import Change, Deletion, Op
 from penstock.model.schema import Role, TableSchema
-from penstock.model.types import Kind
 from penstock.pipeline.fold import keys
 from penstock.pipeline.fold._join import Joiner
 from penstock.pipeline.fold.bucket import BucketState
@@ -35,12 +35,6 @@ from penstock.pipeline.records import Records
 
 _HALF = np.uint64(32)
 _UPDATE, _DELETE, _DELETE_PARTITION, _DELETE_RANGE, _TRUNCATE = 1, 2, 3, 4, 5
-# Clustering values of these kinds are what their bytes are. Others (decimals, say) can be one row in several spellings.
-_PLAIN_KEYS = {
-    *(Kind.BOOLEAN, Kind.INT8, Kind.INT16, Kind.INT32, Kind.INT64, Kind.UINT8, Kind.UINT16, Kind.UINT32, Kind.UINT64),
-    *(Kind.TEXT, Kind.ASCII, Kind.BYTES, Kind.UUID, Kind.TIMEUUID, Kind.INET, Kind.DATE, Kind.TIME, Kind.TIMESTAMP),
-    *(Kind.DATETIME, Kind.ENUM, Kind.JSON),
-}
 # How many entries of the state are looked at together when a whole table is deleted.
 _SWEEP_ENTRIES = 1 << 14
 
@@ -69,7 +63,7 @@ class RowFold:
         self._statics = frozenset(column.name for column in cells if column.role is Role.STATIC)
         # Where a collection was dropped and added again, what its elements are depends on their times.
         again = any(column.dropped_us is not None and column.type.multi_cell for column in cells)
-        self._plain = not again and all(column.type.kind in _PLAIN_KEYS for column in self.schema.clustering)
+        self._plain = not again and all(one_spelling(column.type) for column in self.schema.clustering)
 
     def fold(self, batch: ChangeBatch, *, copies: bool = True, repaired: ChangeBatch | None = None) -> Records | None:
         """Join the changes, after what expired since the last batch; the records of both.
