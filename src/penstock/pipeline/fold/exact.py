@@ -95,7 +95,7 @@ class ExactFold:
             self.state.apply(state)
 
     def _spelled(self, change: Change, name: RowName, key: int, partition_key: int) -> Change:
-        """The change with the spelling of the key that its row has; notes where row and partition have their entries."""
+        """The change in its row's own spelling of the key; notes where row and partition have their entries."""
         identity, place = name
         self._keys.setdefault(name, key if place else partition_key)
         self._row_keys.setdefault(name, change.key if place else self._partition_only(change))
