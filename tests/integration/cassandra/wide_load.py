@@ -46,6 +46,8 @@ _PAUSE_S = 0.004
 _TRY_AGAIN_S = 0.2
 _REQUEST_S = 30
 _PIPELINE_S = 600
+# Fewer rows than this would say little.
+_ROWS_MIN = 20
 
 
 class WideLoad:
@@ -247,8 +249,10 @@ def compared(address: str, lake: Path) -> tuple[Counter[str], list[str]]:
         session: Session = cluster.connect()
         tables = [one.schema for one in schema_query.read(session) if one.schema.table.keyspace == KEYSPACE]
         assert len(tables) >= len(cluster_load.TABLES)
+        selected = {schema.table: _selected(session, schema) for schema in tables}
+        assert sum(map(len, selected.values())) > _ROWS_MIN
         for schema in tables:
-            theirs = _selected(session, schema)
+            theirs = selected[schema.table]
             ours = _delivered(lake / KEYSPACE / schema.table.table, schema)
             broken += differences(theirs, ours)
             want, have = Counter(theirs), Counter(ours)
