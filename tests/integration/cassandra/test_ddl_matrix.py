@@ -3,7 +3,7 @@
 The fixed scenarios and some of a generator are played together on one node. `make ddl-matrix` plays more of the
 generator's, round after round, every third on three nodes; the seed of its first scenario is printed, and
 PENSTOCK_DDL_SEED repeats it. PENSTOCK_DDL_ONLY chooses scenarios by parts of their names, with `;` between them, and
-with PENSTOCK_DDL_ALONE each has pipelines of its own, which tells whose trouble is whose.
+those that PENSTOCK_DDL_ALONE names have pipelines of their own, which tells whose trouble is whose.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests.integration.cassandra.three_nodes import started
 from tests.integration.cassandra.variants import VARIANTS
 
 CHOSEN = os.environ.get("PENSTOCK_DDL_ONLY", "").split(";")
-ALONE = bool(os.environ.get("PENSTOCK_DDL_ALONE"))
+APART = list(filter(None, os.environ.get("PENSTOCK_DDL_ALONE", "").split(";")))
 # Rounds of generated scenarios beside the fixed ones, and how many each has; `make ddl-matrix` sets more rounds.
 ROUNDS = int(os.environ.get("PENSTOCK_DDL_ROUNDS", "0"))
 SEED = int(os.environ.get("PENSTOCK_DDL_SEED") or SystemRandom().randrange(1 << 20))
@@ -46,7 +46,8 @@ def play(home: Path, scenarios: Sequence[Scenario], nodes: int = 1) -> Play:
                 # They would wait for each other if they were asked to stop.
                 stack.callback(server.kill)
         cluster = stack.enter_context(connected(*(server.address for server in servers)))
-        done = Runner(servers, cluster.connect(), home, scenarios, alone=ALONE).play()
+        alone = [one.name for one in scenarios if any(part in one.name for part in APART)]
+        done = Runner(servers, cluster.connect(), home, scenarios, alone=alone).play()
     sys.stderr.write(f"\nschema matrix: {summary(done)}\n")
     return done
 

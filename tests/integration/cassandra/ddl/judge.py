@@ -236,8 +236,11 @@ def lake_rows(delta: Path, columns: Mapping[str, tuple[CqlType, bool]]) -> list[
     """The rows of a Delta table, by the names that Cassandra's columns have; none when there is no table."""
     if not (delta / "_delta_log").exists():
         return []
-    table = DeltaTable(str(delta))
-    found = pa.table(QueryBuilder().register("t", table).execute("SELECT * FROM t").read_all())
+    try:
+        found = pa.table(QueryBuilder().register("t", DeltaTable(str(delta))).execute("SELECT * FROM t").read_all())
+    except Exception as error:
+        # The reader has no error of its own.
+        raise ValueError(f"the table cannot be read: {error}") from error
     places = {name: place_of(name, columns, found.column_names) for name in columns}
     return [
         {name: None if place is None else row[place] for name, place in places.items()} for row in found.to_pylist()

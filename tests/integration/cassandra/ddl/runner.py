@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -33,7 +33,7 @@ from cassandra.cluster import ResultSet, Session
 from cassandra.protocol import ConfigurationException, InvalidRequest, SyntaxException
 from cassandra.query import SimpleStatement
 
-from penstock.capture.cassandra.segments.segment_files import segment_name
+from penstock.capture.cassandra.segments.segment import segment_name
 from penstock.model.schema import TableId
 from penstock.sandbox.cassandra_server import CassandraServer
 from tests.integration.cassandra.ddl.judge import Judge, Verdict
@@ -115,7 +115,7 @@ class _Path:
 
 
 class Runner:
-    """Nodes, agents and paths. With `alone`, each scenario has pipelines of its own."""
+    """Nodes, agents and paths. The scenarios that `alone` names have pipelines of their own."""
 
     def __init__(
         self,
@@ -124,14 +124,15 @@ class Runner:
         home: Path,
         scenarios: Sequence[Scenario],
         *,
-        alone: bool = False,
+        alone: Collection[str] = (),
     ) -> None:
         self._nodes = nodes
         self._session = session
         self._home = home
         self._scenarios = scenarios
         self._steps = max(len(one.steps) for one in scenarios)
-        self._groups = [[one] for one in scenarios] if alone else [list(scenarios)]
+        self._groups = {one.keyspace: [one] for one in scenarios if one.name in alone}
+        self._groups["all"] = [one for one in scenarios if one.name not in alone]
         self._judge = Judge(session)
         self._ticks = 0
         self._agents = [AgentProcess(name, nodes[number % len(nodes)], home) for number, name in enumerate(AGENTS)]
@@ -225,8 +226,7 @@ class Runner:
     def _deliver(self, pipelines: PipelineProcess | None, path: str, step: int, *, judged: bool = True) -> None:
         """Run a path's pipelines, by the command when there is no process for them, and compare all tables."""
         way = self._paths[path]
-        for group in self._groups:
-            name = "all" if len(self._groups) == 1 else group[0].keyspace
+        for name, group in self._groups.items():
             config = way.config(name, [one.keyspace for one in group])
             error = run_command(config) if pipelines is None else pipelines.run(config)
             for scenario in group if error is not None else ():
@@ -294,7 +294,7 @@ class Runner:
         self._paths["all"].logs = [agent.logs for agent in self._agents]
         self._deliver(pipelines, "all", step)
         # A real command at least once, as an operator starts it.
-        self._deliver(pipelines if len(self._groups) > 1 else None, "end", step)
+        self._deliver(None if len(self._groups) == 1 else pipelines, "end", step)
 
 
 def _told(verdict: Verdict) -> str:
