@@ -248,7 +248,7 @@ class TableLog:
     @staticmethod
     def _newer(schema: TableSchema, heading: Heading) -> TableSchema:
         """The schema to begin a file with: the given one, unless the log already has it under its number."""
-        return heading.schema if heading.schema.era == schema.era else schema
+        return heading.schema if schema.continues(heading.schema) else schema
 
     def _create(self, number: int, schema: TableSchema, previous_end: int, figures: Figures) -> ActiveSegment:
         heading = Heading(
@@ -303,8 +303,10 @@ class TableLog:
     def _prepare_segment(self, schema: TableSchema) -> None:
         """Begin the next file when the schema changed, the table was truncated or the current one is full."""
         known = self._segment.heading.schema
-        if schema.era != known.era:
+        if schema.fingerprint != known.fingerprint:
             self._turn(replace(schema, version=max(schema.version, known.version + 1)))
+        elif schema.era != known.era:
+            self._turn(replace(schema, version=max(schema.version, known.version)))
         elif schema.version > known.version:
             self._turn(schema)
         elif self._segment.end >= self.settings.file_bytes_max:

@@ -70,7 +70,7 @@ class Column:
 
 
 # Fields of a schema that say which table and when, and nothing of what a row looks like.
-_OF_THE_MOMENT = ("id", "altered", "truncated_us")
+_OF_THE_MOMENT = ("id", "altered", "truncated_us", "since_us")
 
 
 @dataclass(frozen=True)
@@ -92,6 +92,9 @@ class TableSchema:
     altered: int = 0
     # When the node that logs these rows last truncated the table, by its own clock: what it logged before is gone.
     truncated_us: int = 0
+    # When the node's log begins that these rows were read from, by its own clock: of a node that joined the cluster
+    # after a truncation nothing else says that its rows came later. 0: not known.
+    since_us: int = 0
 
     def __post_init__(self) -> None:
         names = [column.name for column in self.columns]
@@ -148,9 +151,13 @@ class TableSchema:
         return self.altered, self.version, self.fingerprint
 
     @property
-    def era(self) -> tuple[str, str, int]:
-        """Rows of one era stand in one file of a log: the same columns of the same table, not truncated in between."""
-        return self.fingerprint, self.id, self.truncated_us
+    def era(self) -> tuple[str, int]:
+        """Which table, since which truncation: of two eras of a node the rows of the older one are gone."""
+        return self.id, self.truncated_us
+
+    def continues(self, other: TableSchema) -> bool:
+        """Whether rows may stand in one file with rows of the other: the same columns, in the same era."""
+        return self.fingerprint == other.fingerprint and self.era == other.era
 
     def to_json(self) -> dict[str, Any]:
         out: dict[str, Any] = {

@@ -24,7 +24,7 @@ from penstock.capture.cassandra.agent.place import FinishedSegments, Place, Plac
 from penstock.capture.cassandra.agent.place_saver import PlaceSaver
 from penstock.capture.cassandra.agent.released import Released
 from penstock.capture.cassandra.agent.repeats import Key, segment_id
-from penstock.capture.cassandra.agent.reprocessing import read_again
+from penstock.capture.cassandra.agent.reprocessing import decode_overtaken, read_again
 from penstock.capture.cassandra.agent.status import AgentStatus
 from penstock.capture.cassandra.agent.tail import Ended, Opened, Tail
 from penstock.capture.cassandra.agent.transfer import ProcessedSegment, SegmentTransfer
@@ -194,6 +194,8 @@ class CaptureLoop:
         if isinstance(item, Opened):
             self._section_ends = []
             self._segment_changes = 0
+            # A segment's id is the time at which the node was started that wrote it, or a little more.
+            self._parts.schemas.begin(item.reader.header.id * 1000)
             self._decoder.begin(item.reader.header, item.reader.name)
             log.info("segment begun", segment=item.reader.name, position=self._parts.tail.position)
         elif isinstance(item, Damage):
@@ -253,6 +255,7 @@ class CaptureLoop:
         again = again or self._replaying or parts.parked.has_taken
         # Most looks find nothing, and there may be many tables to ask.
         self._append(self._decoder.take() if self._decoder.pending_bytes else [], again=again)
+        self._decode_overtaken()
         self._patiently(parts.parked.sync)
         segment = parts.tail.segment
         if segment is not None:
@@ -262,6 +265,17 @@ class CaptureLoop:
         self._unpark()
         if self._replaying:
             self._look_for_the_end_of_repeats()
+
+    def _decode_overtaken(self) -> None:
+        """Append once more, as of the new era, what was appended before its table was known to be truncated.
+
+        It came while the table was truncated: the node notes a truncation later than the place up to which it reaches.
+        """
+        overtaken, self._decoder.overtaken = self._decoder.overtaken, []
+        parts = self._parts
+        for one in overtaken:
+            for batches in decode_overtaken(one, parts.tail.listing.segments, parts.schemas, parts.keys, self._clock):
+                self._append(batches, again=False)
 
     def _append(self, batches: list[ChangeBatch], *, again: bool) -> None:
         if not batches:

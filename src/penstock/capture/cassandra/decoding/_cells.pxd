@@ -93,6 +93,7 @@ cdef class TablePlan:
     cdef readonly RowBuffer rows
     cdef readonly Py_ssize_t count
     cdef readonly long long when_max
+    cdef readonly unsigned long long epoch
     cdef long long serial
     cdef Py_ssize_t mark_size
     cdef Py_ssize_t mark_count

@@ -156,6 +156,8 @@ class TablePlan:
         self.rows = RowBuffer(4096)
         self.count = 0
         self.when_max = NO_TIME
+        # The cluster's metadata epoch in which the table was last altered, where the log says it.
+        self.epoch = 0
         self.serial = 0
         self.mark_size = 0
         self.mark_count = 0

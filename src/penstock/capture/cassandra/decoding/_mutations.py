@@ -315,7 +315,7 @@ class Mutations(UpdateReader):
             self.at = self.end
             return NOTHING
         if self.flagged:
-            self.uv()
+            plan.epoch = self.uv()
         if plan.mode == WRITE:
             self.passed = False
         if plan.learns:

@@ -2,16 +2,18 @@
 
 The kernel (`_mutations.py`) does the work; here is what needs deciding between two entries. Mutations of Cassandra's
 own schema tables are learned before the next entry is read, so that each entry is decoded with the schema of its place
-in the log. TRUNCATE, which the log tells only by a row of `system.local`, becomes a change of its table. An entry whose
-table, column or field is not known is parked as a whole, and later entries of its table after it, until the definition
-comes; then they are decoded first, with their own file and position as origin. A column that was dropped is read with a
-schema that has it again. Damage is collected, never raised: what is damaged is left out, and nothing else.
+in the log. TRUNCATE, which the log tells only by a row of `system.local`, becomes a change of its table, and so does a
+table that takes the name of a dropped one: what follows is of another era, which the schema of its batches says. What
+came earlier than the place up to which a truncation reaches stays in the era before, whenever it is decoded. An entry
+whose table, column or field is not known is parked as a whole, and later entries of its table after it, until the
+definition comes; then they are decoded first, with their own file and position as origin. A column that was dropped is
+read with a schema that has it again. Damage is collected, never raised: what is damaged is left out, and nothing else.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
@@ -20,14 +22,14 @@ from penstock.capture.cassandra.decoding._mutations import Mutations
 from penstock.capture.cassandra.decoding.value_plan import READ, WAIT, WRITE, table_plan
 from penstock.capture.cassandra.schema.schemas import Schemas
 from penstock.capture.cassandra.schema.system_tables import LOCAL_ID, SCHEMA_KEYSPACE
-from penstock.capture.cassandra.schema.table import CassandraTable, in_order
+from penstock.capture.cassandra.schema.table import CassandraTable, Truncation, in_order
 from penstock.capture.cassandra.segments.sections import Damage, Section
-from penstock.capture.cassandra.segments.segment import SegmentHeader
+from penstock.capture.cassandra.segments.segment import SegmentHeader, segment_name
 from penstock.errors import DiskFull, InvalidSchema, PenstockError
 from penstock.formats import avro
 from penstock.model.batch import ChangeBatch
 from penstock.model.change import Change, Deletion, Delta, Element, Op, Origin
-from penstock.model.schema import Role
+from penstock.model.schema import Role, TableSchema
 from penstock.system.clock import Clock, SystemClock
 
 # As _mutations.pxd numbers them.
@@ -43,6 +45,10 @@ _FRAMES = (
 _NO_LIMIT = 1 << 62
 _NO_TIME = -(1 << 63)
 _TIME_MS_MAX = (1 << 63) // 1000 - 1
+# What stands before an entry: its size and a checksum.
+_FRAME_BYTES = 8
+# Epochs of a cluster's metadata count as later than any time of day, which older clusters have instead.
+_EPOCHS = 1 << 62
 # A table's buffer beyond this is given back when its rows are taken.
 _KEPT_BYTES = 16 << 20
 
@@ -124,6 +130,22 @@ class _Table:
     table: CassandraTable
     plan: TablePlan
     captured: bool
+    # Where in the log its pending rows begin: a segment's id and a position.
+    begins: tuple[int, int] = (0, 0)
+    # The schema that batches are given, with the epoch for which it was made.
+    epoch: int = 0
+    schema: TableSchema | None = None
+
+
+class Overtaken(NamedTuple):
+    """Entries that were decoded before it was known that they came after a truncation: they are to be decoded again.
+
+    Of this table, and between two places of the log.
+    """
+
+    table: uuid.UUID
+    after: tuple[int, int]
+    until: tuple[int, int]
 
 
 class Decoder:
@@ -152,12 +174,14 @@ class Decoder:
         self._segment = 0
         self._now = 0
         self._reached = -1
+        # How far the log was read: a segment's id and a position. Entries that waited do not move it.
+        self._at = (0, 0)
         # What was decoded before a schema changed or a batch was full.
         self._closed: list[ChangeBatch] = []
         self._closed_bytes = 0
-        self._truncated: dict[uuid.UUID, int] = {}
         self._extra = Counts()
         self.damage: list[Damage] = []
+        self.overtaken: list[Overtaken] = []
 
     @property
     def pending_bytes(self) -> int:
@@ -181,6 +205,7 @@ class Decoder:
         self._format = header.format
         self._segment = header.id
         self._reached = -1
+        self._at = (header.id, 0)
 
     def decode(self, section: Section, after: int = 0, bytes_max: int | None = None) -> int:
         """Decode the whole entries that end behind `after`; returns the position up to which all is handled.
@@ -194,6 +219,7 @@ class Decoder:
         # Where the last call has stopped is the end of an entry for sure; from elsewhere the sizes lead there.
         known = after == self._reached and after >= section.start
         kernel.open(section.data, section.start, section.sealed, after, after - section.start if known else 0)
+        self._at = (self._segment, max(after, section.start))
         if len(section.data) == 0:
             return section.start
         self._reached = self._decode_section(section, after, bytes_max)
@@ -204,6 +230,9 @@ class Decoder:
         while True:
             limit = _NO_LIMIT if bytes_max is None else bytes_max - self._closed_bytes
             outcome = kernel.run(min(limit, self._batch_bytes))
+            # An entry that cannot be read yet is the next one, or waits.
+            reached = section.start + kernel.entry - _FRAME_BYTES if outcome == _PARKED else kernel.position
+            self._at = (self._segment, int(reached))
             if outcome == _DONE:
                 return int(kernel.position)
             if outcome == _FULL:
@@ -230,6 +259,10 @@ class Decoder:
         """Definitions of these tables are new or have changed: use them, and decode what waited for them."""
         if not self._now:
             self._now = self._clock.now_us()
+        for table in self._schemas.take_replacing():
+            if self._captures(table) and (table.id in self._tables or self._put(table)):
+                self._renew(table.id)
+                self._tell_era(table.id, table.schema.altered, self._file, int(self._kernel.position))
         for table_id in tables:
             if table_id in self._tables or self._parking.holds(table_id):
                 self._renew(table_id)
@@ -257,7 +290,7 @@ class Decoder:
             plan = table_plan(table, READ, learns=_teaches(table))
         except InvalidSchema:
             return False
-        known = _Table(table, plan, self._captures(table))
+        known = _Table(table, plan, self._captures(table), self._at)
         plan.mode = self._mode(known)
         self._tables[table.id] = known
         self._kernel.add(plan)
@@ -276,7 +309,9 @@ class Decoder:
         columns = in_order([*known.table.schema.columns, dropped.column])
         self._close(known)
         mode = known.plan.mode
-        if not self._put(replace(table, schema=replace(table.schema, columns=columns))):
+        # It is an older version that has the column: of the two, the one without it is the newer.
+        altered = max(known.table.schema.altered - 1, 0)
+        if not self._put(replace(table, schema=replace(table.schema, columns=columns, altered=altered))):
             return False
         self._tables[table.id].plan.mode = mode
         return True
@@ -285,12 +320,21 @@ class Decoder:
 
     def _close(self, known: _Table) -> None:
         """Make a batch of what a table has."""
+        begins, known.begins = known.begins, self._at
         plan = known.plan
         if not plan.count:
             return
         count, rows, when = plan.take(_KEPT_BYTES)
         self._kernel.pending -= len(rows)
-        self._keep(ChangeBatch(known.table.schema, count, rows, when if when != _NO_TIME else None))
+        batch = ChangeBatch(_schema(known), count, rows, when if when != _NO_TIME else None)
+        truncation = self._schemas.truncation(known.table.id)
+        if truncation is None:
+            self._keep(batch)
+        elif begins >= truncation.place:
+            self._keep(_of_era(batch, truncation.time_us))
+        else:
+            for part in _divided(batch, truncation):
+                self._keep(part)
 
     def _keep(self, batch: ChangeBatch) -> None:
         self._closed_bytes += len(batch.rows)
@@ -363,19 +407,38 @@ class Decoder:
             return
         table_id, time_ms = element.path, int.from_bytes(element.value[12:], "big", signed=True)
         table = self._schemas.table(table_id)
+        if table is None or not self._captures(table) or not 0 < time_ms <= _TIME_MS_MAX:
+            return
+        if table_id not in self._tables and not self._put(table):
+            return
+        segment, position = (int.from_bytes(element.value[at:end], "big", signed=True) for at, end in ((0, 8), (8, 12)))
+        # Nothing after the note itself can be gone by it.
+        place = min((segment, position), (entry.segment, entry.position))
+        truncation = Truncation(time_ms * 1000, *place, told=True)
+        begins = self._tables[table_id].begins
         # Cassandra writes the map's element once; an older one can only be a repetition.
-        if table is None or not self._captures(table) or self._truncated.get(table_id, -1) >= time_ms:
+        if not self._schemas.truncate(table_id, truncation):
             return
-        if time_ms > _TIME_MS_MAX or (table_id not in self._tables and not self._put(table)):
-            return
-        self._truncated[table_id] = time_ms
+        if begins > place:
+            self.overtaken.append(Overtaken(table_id, place, begins))
+        self._renew(table_id)
+        self._tell_era(table_id, truncation.time_us, entry.file, entry.position)
+
+    def _tell_era(self, table_id: uuid.UUID, time_us: int, file: str, position: int) -> None:
+        """Let the table's log begin an era: what stands in it before is gone."""
         known = self._tables[table_id]
-        time = time_ms * 1000
-        origin = Origin(file=entry.file, position=entry.position, ordinal=0)
-        change = Change(Op.TRUNCATE, time=time, capture_time=self._now, deletion=Deletion(time), origin=origin)
-        row = bytes(avro.encode(known.table.schema, [change]).rows)
-        known.plan.append(row, time)
-        self._kernel.pending += len(row)
+        origin = Origin(file=file or None, position=position if file else None, ordinal=0)
+        change = Change(Op.TRUNCATE, time=time_us, capture_time=self._now, deletion=Deletion(time_us), origin=origin)
+        schema = _schema(known)
+        row = bytes(avro.encode(schema, [change]).rows)
+        # What came after the truncation and is pending still comes after this.
+        later: list[ChangeBatch] = []
+        while (
+            self._closed and self._closed[-1].schema.continues(schema) and self._closed[-1].schema.table == schema.table
+        ):
+            later.append(self._closed.pop())
+        self._closed += [ChangeBatch(schema, 1, row, time_us), *reversed(later)]
+        self._closed_bytes += len(row)
         self._extra.changes += 1
 
     def _unknown(self, section: Section, after: int) -> None:
@@ -383,7 +446,7 @@ class Decoder:
         kernel = self._kernel
         data = section.data
         table_id = uuid.UUID(bytes=bytes(data[kernel.unknown_at : kernel.unknown_at + 16]))
-        cursor = kernel.entry - 8
+        cursor = kernel.entry - _FRAME_BYTES
         if self._supply(table_id):
             # Decoding what was parked may have moved the kernel elsewhere.
             self._reopen(section, after, cursor)
@@ -440,6 +503,22 @@ class Decoder:
 
     def _decode_single(self, entry: ParkedEntry) -> ParkedEntry | None:
         """Decode one entry that waited; returned with its reason when it still has to wait."""
+        truncated = [
+            known
+            for known in self._tables.values()
+            if (truncation := self._schemas.truncation(known.table.id)) is not None
+            and (entry.segment, entry.position) <= truncation.place
+        ]
+        for known in truncated:
+            self._close(known)
+            # What this entry has of the table came before its truncation.
+            known.begins = (entry.segment, 0)
+        waiting = self._decode_entry(entry)
+        for known in truncated:
+            self._close(known)
+        return waiting
+
+    def _decode_entry(self, entry: ParkedEntry) -> ParkedEntry | None:
         kernel = self._kernel
         while True:
             kernel.begin(entry.format, entry.file.encode(), self._now)
@@ -461,11 +540,42 @@ class Decoder:
         kernel = self._kernel
         self._extra.damaged += 1
         if kernel.problem:
-            what, message, place = "mutation", PROBLEMS[kernel.problem], section.start + kernel.entry - 8
+            what, message, place = "mutation", PROBLEMS[kernel.problem], section.start + kernel.entry - _FRAME_BYTES
         else:
             what, message = _FRAMES[kernel.what]
             place = section.start + kernel.entry
         self.damage.append(Damage(self._file, place, place, what, message))
+
+
+def _schema(known: _Table) -> TableSchema:
+    """The table's schema for its batches: with the cluster's epoch as the time of its alteration, if the log has it."""
+    if known.schema is None or known.epoch != known.plan.epoch:
+        schema, known.epoch = known.table.schema, int(known.plan.epoch)
+        altered = _EPOCHS + min(known.epoch, _EPOCHS - 1)
+        known.schema = replace(schema, altered=altered) if known.epoch else schema
+    return known.schema
+
+
+def _of_era(batch: ChangeBatch, truncated_us: int) -> ChangeBatch:
+    if batch.schema.truncated_us == truncated_us:
+        return batch
+    return replace(batch, schema=replace(batch.schema, truncated_us=truncated_us))
+
+
+def _divided(batch: ChangeBatch, truncation: Truncation) -> Iterator[ChangeBatch]:
+    """What came before a truncation, as rows of an era before it, and what came after it."""
+    after = [_came_after(change.origin, truncation) for change in avro.decode(batch)]
+    gone = avro.select(batch, [not one for one in after])
+    if gone is not None:
+        yield gone if batch.schema.truncated_us < truncation.time_us else _of_era(gone, 0)
+    kept = avro.select(batch, after)
+    if kept is not None:
+        yield _of_era(kept, truncation.time_us)
+
+
+def _came_after(origin: Origin, truncation: Truncation) -> bool:
+    name = segment_name(origin.file or "")
+    return (name.id if name is not None else 0, origin.position or 0) > truncation.place
 
 
 def _teaches(table: CassandraTable) -> bool:

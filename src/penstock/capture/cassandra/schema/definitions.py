@@ -9,7 +9,7 @@ last whole one stays. Definitions of dropped tables are kept by id, because the 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -26,6 +26,7 @@ from penstock.merge.row_state import TOMBSTONE, RowState
 from penstock.merge.table_state import TableState
 from penstock.model.change import Change, Op
 from penstock.model.schema import Column, Role, TableId, TableSchema
+from penstock.model.types import Kind, Type
 
 # What a definition is built from; the other columns of the schema tables are options that do not concern a reader.
 _USED: dict[str, frozenset[str]] = {
@@ -37,13 +38,16 @@ _USED: dict[str, frozenset[str]] = {
 }
 # So many dropped tables are remembered; the oldest go first.
 _DROPPED_MAX = 1000
+# A statement that drops a column is done within this; a drop time that is further from its write time was given.
+_DROP_US_MAX = 10_000_000
 
 
 class _Row(NamedTuple):
-    """The living values of one row of a schema table; `key` has its clustering columns."""
+    """The living values of one row of a schema table; `key` has its clustering columns, `time` its last write time."""
 
     key: tuple[Any, ...]
     values: dict[str, Any]
+    time: int
 
 
 class TableDefinitions:
@@ -106,12 +110,22 @@ class TableDefinitions:
                 continue
             columns, dropped = self._members("columns", name), self._members("dropped_columns", name)
             built = _definition(name, row, columns, dropped, types, view=view)
+            if built is not None:
+                built = self._dated(built, [row, *columns, *dropped])
             if built is None:
                 self._partial.add(name)
             else:
                 self._partial.discard(name)
                 altered |= self._put(built)
         return altered
+
+    def _dated(self, table: CassandraTable, rows: list[_Row]) -> CassandraTable:
+        """The table with the time of its last alteration: the greatest write time of what defines it, on every node."""
+        partition = self._states["types"].partition({"keyspace_name": table.schema.table.keyspace})
+        if partition is not None:
+            used = {name for column in table.schema.columns for name in _type_names(column.type)}
+            rows = rows + [row for row in map(_living, partition.rows.values()) if row and row.key[0] in used]
+        return replace(table, schema=replace(table.schema, altered=max(0, *(row.time for row in rows))))
 
     def _drop(self, table: CassandraTable) -> set[uuid.UUID]:
         """Remember a table that is gone by its id alone. Returns it, and what had to be forgotten for it."""
@@ -235,7 +249,10 @@ def _living(row: RowState) -> _Row | None:
     """The row without what was deleted; None when nothing is left."""
     living = ((name, cell.value) for name, cell in row.cells.items() if cell.kind != TOMBSTONE)
     values = {name: value for name, value in living if value is not None}
-    return _Row(row.key, values) if values or row.marker is not None else None
+    if not values and row.marker is None:
+        return None
+    times = [cell.time for name, cell in row.cells.items() if name in values]
+    return _Row(row.key, values, max(times, default=0 if row.marker is None else row.marker.time))
 
 
 def _definition(
@@ -249,8 +266,8 @@ def _definition(
         found = _columns(columns, types)
         if found is None:
             return None
-        schema = TableSchema(name, found, source="cassandra")
         gone = {one.column.name: one for one in map(_dropped_column, dropped) if one is not None}
+        schema = TableSchema(name, _with_drops(found, gone), source="cassandra", id=str(table_id))
     except InvalidSchema:
         # A user type is not there yet, or the text is of a Cassandra that nobody has seen.
         return None
@@ -289,7 +306,27 @@ def _dropped_column(row: _Row) -> DroppedColumn | None:
         return None
     role = Role.STATIC if row.values.get("kind") == "static" else Role.REGULAR
     column = Column(row.key[1], cql_types.parse_dropped(text), role, source_type=text)
-    return DroppedColumn(column, time_ms * 1000)
+    time_us = time_ms * 1000
+    if 0 <= row.time - time_us < _DROP_US_MAX:
+        # A node that runs knows the drop to the microsecond, its table only to the millisecond. Nobody can write to the
+        # column again within that. Where USING TIMESTAMP gave the time, the table's is all there is.
+        time_us += 999
+    return DroppedColumn(column, time_us)
+
+
+def _with_drops(columns: tuple[Column, ...], gone: Mapping[str, DroppedColumn]) -> tuple[Column, ...]:
+    """The columns, those that were dropped and added again with the time of the drop."""
+    return tuple(
+        replace(column, dropped_us=gone[column.name].time_us) if column.name in gone else column for column in columns
+    )
+
+
+def _type_names(kind: Type) -> Iterator[str]:
+    """The user types that a type is made of."""
+    if kind.kind is Kind.USER:
+        yield kind.name
+    for element in kind.elements:
+        yield from _type_names(element)
 
 
 def _with_all_columns(table: CassandraTable, system: CassandraTable) -> CassandraTable:

@@ -4,6 +4,9 @@ Schema rows come from the log's own `system_schema` mutations, from the driver, 
 time, so it does not matter in which order they come, or how often; an old segment that is read again never undoes what
 is known. That alone would lose tables which the node has dropped and made anew: the driver only knows the new one, and
 its rows win. So the log's rows are merged a second time by themselves, and what only they know is known as well, by id.
+
+The node's truncations are known here too: a table's schema says when it was last truncated, and since when the node's
+log is read, so that whoever reads the change logs can tell what came before.
 """
 
 from __future__ import annotations
@@ -16,10 +19,10 @@ from typing import Any
 from penstock.capture.cassandra.schema.definitions import TableDefinitions, narrowed
 from penstock.capture.cassandra.schema.rows import SchemaRow, rows_of
 from penstock.capture.cassandra.schema.system_tables import SYSTEM, SYSTEM_KEYSPACES
-from penstock.capture.cassandra.schema.table import CassandraTable
+from penstock.capture.cassandra.schema.table import CassandraTable, Truncation
 from penstock.errors import InvalidSchema, PenstockError
 from penstock.model.change import Change
-from penstock.model.schema import TableId
+from penstock.model.schema import TableId, TableSchema
 
 _FORMAT = 1
 
@@ -36,6 +39,11 @@ class Schemas:
         self._tables: dict[uuid.UUID, CassandraTable] = {}
         # By name the latest version and what it looks like. Kept when the table is gone, so that none repeats.
         self._versions: dict[TableId, tuple[int, str]] = {}
+        # By name the id of its table; and tables that have taken the name of another, which the log is yet to be told.
+        self._ids: dict[TableId, str] = {}
+        self._replacing: set[uuid.UUID] = set()
+        self._truncations: dict[uuid.UUID, Truncation] = {}
+        self._since_us = 0
 
     def table(self, table_id: uuid.UUID) -> CassandraTable | None:
         """The table with this id, also when it was dropped meanwhile; Cassandra's own tables are always known."""
@@ -70,6 +78,33 @@ class Schemas:
         """Take in a table from elsewhere. With the default time, whatever the log says about it is newer."""
         return self.load(rows_of(table, time_us))
 
+    def truncation(self, table_id: uuid.UUID) -> Truncation | None:
+        """The last truncation of a table on this node."""
+        return self._truncations.get(table_id)
+
+    def truncate(self, table_id: uuid.UUID, truncation: Truncation) -> bool:
+        """Take in a truncation; False when it or a later one is known and told already."""
+        known = self._truncations.get(table_id)
+        if known is not None and (known.time_us, known.told) >= (truncation.time_us, truncation.told):
+            return False
+        self._truncations[table_id] = truncation
+        self.revision += 1
+        if table_id in self._tables:
+            self._publish({table_id})
+        return True
+
+    def begin(self, since_us: int) -> None:
+        """The node's log is read from this time on. Only the first call counts."""
+        if not self._since_us:
+            self._since_us = since_us
+            self.revision += 1
+            self._publish(set(self._tables))
+
+    def take_replacing(self) -> list[CassandraTable]:
+        """Tables that were made under the name of a dropped one since the last call."""
+        taken, self._replacing = self._replacing, set()
+        return [self._tables[table_id] for table_id in sorted(taken, key=lambda one: one.bytes)]
+
     def _counted(self, rows: Iterable[SchemaRow]) -> list[SchemaRow]:
         out = [narrow for row in rows if (narrow := narrowed(row)) is not None]
         self.revision += len(out)
@@ -90,8 +125,23 @@ class Schemas:
             elif mark != fingerprint:
                 version += 1
                 self._versions[name] = version, fingerprint
-            self._tables[table_id] = replace(table, schema=replace(table.schema, version=version))
+            self._tables[table_id] = replace(table, schema=self._stamped(table, version))
+            self._note_id(table)
         return altered
+
+    def _stamped(self, table: CassandraTable, version: int) -> TableSchema:
+        """The schema with what only this node says of it."""
+        truncation = self._truncations.get(table.id)
+        truncated_us = truncation.time_us if truncation is not None else 0
+        return replace(table.schema, version=version, truncated_us=truncated_us, since_us=self._since_us)
+
+    def _note_id(self, table: CassandraTable) -> None:
+        name, table_id = table.schema.table, str(table.id)
+        if self._merged.by_name.get(name) is not table or self._ids.get(name) == table_id:
+            return
+        if name in self._ids:
+            self._replacing.add(table.id)
+        self._ids[name] = table_id
 
     def _definition(self, table_id: uuid.UUID) -> CassandraTable | None:
         return self._merged.by_id.get(table_id) or self._logged.by_id.get(table_id)
@@ -104,6 +154,9 @@ class Schemas:
             "logged": self._logged.to_json(),
             "versions": [[*name, version, mark] for name, (version, mark) in self._versions.items()],
             "tables": [[str(table_id), table.schema.version] for table_id, table in self._tables.items()],
+            "ids": [[*name, table_id] for name, table_id in self._ids.items()],
+            "truncations": [[str(table_id), *one] for table_id, one in self._truncations.items()],
+            "since_us": self._since_us,
         }
 
     @classmethod
@@ -116,11 +169,16 @@ class Schemas:
             out._merged.restore(data["merged"])
             out._logged.restore(data["logged"])
             out._versions = {TableId(k, t): (int(v), str(mark)) for k, t, v, mark in data["versions"]}
+            # What was saved before tables had ids says nothing of these.
+            out._ids = {TableId(k, t): str(table_id) for k, t, table_id in data.get("ids", ())}
+            for text, time_us, segment, position, told in data.get("truncations", ()):
+                out._truncations[uuid.UUID(text)] = Truncation(int(time_us), int(segment), int(position), told is True)
+            out._since_us = int(data.get("since_us", 0))
             for text, version in data["tables"]:
                 table = out._definition(uuid.UUID(text))
                 if table is None:
                     raise InvalidSchema(f"saved schemas lack the table {text}")
-                out._tables[table.id] = replace(table, schema=replace(table.schema, version=version))
+                out._tables[table.id] = replace(table, schema=out._stamped(table, version))
             if out._merged.by_id.keys() - out._tables.keys():
                 raise InvalidSchema("saved schemas lack the version of a table")
         except InvalidSchema:

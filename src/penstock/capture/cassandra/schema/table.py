@@ -20,6 +20,22 @@ class DroppedColumn(NamedTuple):
     time_us: int
 
 
+class Truncation(NamedTuple):
+    """What a node notes of a TRUNCATE: when, and how far in its commit log everything of the table is gone by it.
+
+    `told`: the change log has been told of it.
+    """
+
+    time_us: int
+    segment: int
+    position: int
+    told: bool = False
+
+    @property
+    def place(self) -> tuple[int, int]:
+        return self.segment, self.position
+
+
 @dataclass(frozen=True)
 class CassandraTable:
     """One table, or one materialized view, as it is at one place of the log.

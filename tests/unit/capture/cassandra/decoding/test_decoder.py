@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.capture.cassandra.decoding.decoder import Decoder, MemoryParking
+from penstock.capture.cassandra.decoding.decoder import Decoder, MemoryParking, Overtaken
 from penstock.capture.cassandra.schema import cql_types
 from penstock.capture.cassandra.schema.schemas import Schemas
 from penstock.capture.cassandra.schema.table import CassandraTable, DroppedColumn
@@ -354,7 +354,7 @@ def test_a_dropped_table_is_still_read() -> None:
 
 def test_truncate_is_a_change_of_its_table_at_its_place() -> None:
     made = decoder(WIDE)
-    cut = encode_mutation(truncate(WIDE, TIME, 5, 77), 7)
+    cut = encode_mutation(truncate(WIDE, TIME, 5, START + SIZES[0]), 7)
     made.decode(section(ENTRIES[0], cut, ENTRIES[1]))
     found = changes(made)
     assert [change.op for change in found] == [Op.INSERT, Op.TRUNCATE, Op.INSERT]
@@ -362,6 +362,39 @@ def test_truncate_is_a_change_of_its_table_at_its_place() -> None:
     assert (found[1].time, found[1].deletion) == (time, Deletion(time))
     assert found[1].origin.position == START + SIZES[0] + len(entry(cut))
     assert made.counts.changes == 3
+
+
+def eras(made: Decoder) -> list[tuple[int, list[Op]]]:
+    """What was decoded, batch by batch: when the table had been truncated, and the operations."""
+    return [(batch.schema.truncated_us, [change.op for change in avro.decode(batch)]) for batch in made.take()]
+
+
+def test_what_is_decoded_before_and_after_a_truncation_is_of_two_eras() -> None:
+    made = decoder(WIDE)
+    cut = encode_mutation(truncate(WIDE, TIME, 5, START + SIZES[0]), 7)
+    made.decode(section(ENTRIES[0], cut, ENTRIES[1]))
+    assert eras(made) == [(0, [Op.INSERT]), (TIME, [Op.TRUNCATE]), (TIME, [Op.INSERT])]
+    assert made.overtaken == []
+
+
+def test_what_came_while_the_table_was_truncated_is_of_the_new_era() -> None:
+    made = decoder(WIDE)
+    cut = encode_mutation(truncate(WIDE, TIME, 5, START + SIZES[0]), 7)
+    made.decode(section(ENTRIES[0], ENTRIES[1], cut, ENTRIES[2]))
+    assert eras(made) == [(0, [Op.INSERT]), (TIME, [Op.TRUNCATE]), (TIME, [Op.INSERT]), (TIME, [Op.INSERT])]
+
+
+def test_what_was_taken_before_its_truncation_was_noted_is_to_be_decoded_again() -> None:
+    made = decoder(WIDE)
+    cut = encode_mutation(truncate(WIDE, TIME, 5, START + SIZES[0]), 7)
+    data = section(ENTRIES[0], ENTRIES[1], cut, ENTRIES[2])
+    # Half of it, then the rest: as the log is read while it is written.
+    first = Section(data.data[: SIZES[0] + SIZES[1]], START, False)
+    reached = made.decode(first)
+    assert eras(made) == [(0, [Op.INSERT, Op.INSERT])]
+    made.decode(data, reached)
+    assert eras(made) == [(TIME, [Op.TRUNCATE]), (TIME, [Op.INSERT])]
+    assert made.overtaken == [Overtaken(WIDE.id, (5, START + SIZES[0]), (5, START + SIZES[0] + SIZES[1]))]
 
 
 def test_a_truncation_that_is_told_again_counts_once() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import uuid
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -291,7 +292,11 @@ def test_tables_of_a_file_can_be_learned(tmp_path: Path) -> None:
     for table in tables.values():
         known = schemas.table(table.id)
         assert known is not None
-        assert (known.schema.columns, known.dropped) == (table.schema.columns, table.dropped)
+        # A column that is there again says when it was dropped.
+        drops = {name: table.dropped[name].time_us if name in table.dropped else None for name in known.schema.by_name}
+        assert {column.name: column.dropped_us for column in known.schema.columns} == drops
+        plain = tuple(replace(column, dropped_us=None) for column in known.schema.columns)
+        assert (plain, known.dropped) == (table.schema.columns, table.dropped)
 
 
 TABLE = {"keyspace": "ks", "table": "t", "id": ID, "columns": [{"name": "k", "type": "int", "role": "partition"}]}
