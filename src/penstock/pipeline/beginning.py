@@ -50,7 +50,7 @@ def _chosen(settings: Settings, tables: Sequence[TableId]) -> list[TableSchema]:
     newest: dict[TableId, TableSchema] = {}
     for schema in source.schemas(settings).newest:
         known = newest.get(schema.table)
-        newest[schema.table] = schema if known is None or schema.version > known.version else known
+        newest[schema.table] = schema if known is None or schema.order > known.order else known
     for table in tables:
         if table not in newest:
             raise InvalidInput("no log has this table, so nobody knows its columns", table=table)

@@ -4,6 +4,7 @@
       pipeline.json    the pipeline's name, its buckets, the version of this layout
       spark/           Spark's own checkpoint: which positions belong to which batch
       plans/           the time of each batch, so that doing it again gives the same records
+      eras/            which rows of tables that were truncated or made anew still count, as of each batch
       state/           what the fold remembers, committed batch by batch
       wake             the second at which the next row expires, if any does
       replayed/        logs of changes that are to be folded once more
@@ -77,6 +78,10 @@ class Checkpoint:
     @property
     def state(self) -> Path:
         return self.directory / "state"
+
+    @property
+    def eras(self) -> Path:
+        return self.directory / "eras"
 
     @property
     def wake(self) -> Path:

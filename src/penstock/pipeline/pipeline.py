@@ -23,8 +23,9 @@ from penstock.errors import DeliveryFailed, PenstockError, Retry, ServerFailed, 
 from penstock.filters.functions import Functions
 from penstock.log.refusal import full_disk
 from penstock.model.schema import TableSchema
-from penstock.pipeline import dead_letters, outcome, runs
+from penstock.pipeline import dead_letters, outcome
 from penstock.pipeline.checkpoint import Checkpoint, usual_buckets
+from penstock.pipeline.eras import Eras, EraStore, Header, prepared_as
 from penstock.pipeline.fold.state import StateStore
 from penstock.pipeline.outcome import Outcome
 from penstock.pipeline.session import spark_session
@@ -32,7 +33,7 @@ from penstock.pipeline.sinks.choice import make_sinks
 from penstock.pipeline.source import source
 from penstock.pipeline.spark_errors import java_gone, penstock_error
 from penstock.pipeline.status import PipelineStatus, StatusBoard
-from penstock.pipeline.task import TaskPlan, run
+from penstock.pipeline.task import TaskPlan, asked, run
 from penstock.pipeline.transforms.transforms import Transforms, check_against
 from penstock.pipeline.worker_process import task_begins
 from penstock.settings import Settings
@@ -67,8 +68,11 @@ class Pipeline:
         self._stop = threading.Event()
         self._error: BaseException | None = None
         self._prepared: set[str] = set()
+        # The headers of runs that were met in batches that are done, and in those and the one under way.
+        self._headers: dict[bytes, Header] = {}
+        self._met: dict[bytes, Header] = {}
         # Tables that are prepared for with the first batch: a task that has to ask for it lets all be read again.
-        self._expected: list[TableSchema] = []
+        self._expected: list[Header] = []
         self._sinks = make_sinks(settings)
         functions = Functions.load(settings.functions)
         self._transforms = Transforms(settings.transform, functions)
@@ -81,6 +85,7 @@ class Pipeline:
             sink.keep_in(self._checkpoint.directory / "sinks" / sink.name, where.name)
         self._board.watch(self._checkpoint.outages)
         self._buckets = self._checkpoint.identity.buckets
+        self._eras = EraStore(self._checkpoint.eras)
         self._state = StateStore(str(self._checkpoint.state), self._buckets)
         self._checkpoint.check_whole(self._state.committed)
         self._dead = dead_letters.DeadLetterStore(
@@ -213,6 +218,7 @@ class Pipeline:
             payloads = [o.data for o in outcomes if o.kind == "sink" and o.name == sink.name and o.data]
             sink.commit(self._settings.pipeline.name, batch, payloads)
         self._state.commit(batch, {o.bucket: o.data for o in outcomes if o.kind == "state"})
+        self._headers = self._met
         self._checkpoint.wake_at(self._state.next_due_s())
         rows, size = self._state.size()
         self._board.holds(rows, size)
@@ -223,7 +229,10 @@ class Pipeline:
 
     def _outcomes(self, frame: DataFrame, batch: int, now_us: int) -> list[Outcome]:
         expected, self._expected = self._expected, []
-        self._prepare([schema for schema in expected if schema.fingerprint not in self._prepared])
+        before = self._eras.before(batch)
+        # A batch that is done again meets the same headers again.
+        self._met = dict(self._headers)
+        eras = self._meet(before, expected)
         for _ in range(_ROUNDS_MAX):
             plan = TaskPlan(
                 pipeline=self._settings.pipeline.name,
@@ -235,26 +244,41 @@ class Pipeline:
                 functions=dict(self._settings.functions),
                 sinks=self._sinks,
                 prepared=frozenset(self._prepared),
+                headers=frozenset(self._met),
+                stale=frozenset(digest for digest, header in self._met.items() if eras.is_stale(header)),
+                moves=eras.moves(before) if eras is not before else {},
+                eras=eras.numbers(),
                 outages=str(self._checkpoint.outages),
             )
             outcomes = list(outcome.from_arrow(_tasks(frame, plan, self._buckets)))
             outcome.raise_failures(outcomes)
             new = {o.data: o for o in outcomes if o.kind == "schema"}
             if not new:
+                if eras is not before:
+                    self._eras.write(batch, eras)
                 return outcomes
-            self._prepare([runs.schema_of(data.decode()) for data in sorted(new)])
+            eras = self._meet(eras, [asked(new[data]) for data in sorted(new)])
         raise DeliveryFailed("the schemas of a batch change each time that it is read", batch=batch)
+
+    def _meet(self, eras: Eras, headers: list[Header]) -> Eras:
+        """The eras with what these headers say; the sinks are prepared for those that still count."""
+        eras = eras.learn([header for header in headers if header.node])
+        self._met |= {header.digest: header for header in headers if header.node}
+        self._prepare([header.schema for header in headers if not header.node or not eras.is_stale(header)])
+        return eras
 
     def _prepare(self, schemas: list[TableSchema]) -> None:
         """Let the sinks know of new versions of tables, older ones first."""
+        found = {prepared_as(schema): schema for schema in schemas}
+        schemas = [schema for name, schema in found.items() if name not in self._prepared]
         if not schemas:
             return
-        schemas = sorted(schemas, key=lambda schema: (schema.table, schema.version))
+        schemas = sorted(schemas, key=lambda schema: (schema.table, schema.order))
         targets = [self._transforms.target(schema) for schema in schemas]
         for sink in self._sinks:
             sink.prepare(targets)
             self._board.leaves_out(sink.name, sink.left_out())
-        self._prepared |= {schema.fingerprint for schema in schemas}
+        self._prepared |= found.keys()
 
     def _keep_dead_letters(self, batch: int, outcomes: list[Outcome]) -> None:
         letters = [letter for o in outcomes if o.kind == "dead" for letter in dead_letters.decode(o.data)]

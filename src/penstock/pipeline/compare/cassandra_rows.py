@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pyarrow as pa
 import structlog
@@ -59,7 +60,9 @@ class CassandraRows(SourceRows):
         except BaseException:
             connection.close()
             raise
-        self.schema = self._table.schema
+        # The cluster itself leaves out what dropped columns held; nothing more is to be left out here.
+        columns = tuple(replace(column, dropped_us=None) for column in self._table.schema.columns)
+        self.schema = replace(self._table.schema, columns=columns)
 
     def close(self) -> None:
         self._source.close()

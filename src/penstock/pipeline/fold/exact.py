@@ -57,9 +57,13 @@ class Kept(NamedTuple):
 class ExactFold:
     """The partitions that share the upper half of their keys in the state."""
 
-    def __init__(self, schema: TableSchema, now_s: int, truncation: Deletion | None) -> None:
+    def __init__(
+        self, schema: TableSchema, now_s: int, truncation: Deletion | None = None, version: int = NEVER
+    ) -> None:
+        """Versions of rows that nothing is known of begin above `version`."""
         self.schema = schema
         self.now_s = now_s
+        self.version = version
         self.state = TableState(schema)
         if truncation is not None:
             self.state.apply(Change(Op.TRUNCATE, time=truncation.time, deletion=truncation))
@@ -127,6 +131,47 @@ class ExactFold:
             yield from self._lone(change, identity, picture, after)
             if picture.header != after.header:
                 self._dirty.add((identity, _STATIC))
+
+    def clear(self, change: Change) -> Iterator[Told]:
+        """Forget everything, because the table's era has ended; records of the rows that go by that."""
+        for identity, partition in self.state.partitions.items():
+            picture = _Picture(self, identity, set(partition.rows))
+            shown = [(place, picture.living(place)) for place in sorted(picture.norms)] + [(_STATIC, picture.lone)]
+            for place, was in shown:
+                if was is not None:
+                    version = self._grown((identity, place), _greatest(change))
+                    yield Told(self._derived(change, was, None), None, was, version)
+        self.version = max([self.version, *self._versions.values()])
+        self._versions.clear()
+        self._ghosts.clear()
+        self._dirty = set(self._keys)
+        self.state = TableState(self.schema)
+
+    def drop_columns(self, before: ExactFold) -> Iterator[Told]:
+        """Records of the rows that look different since columns were dropped and added again.
+
+        `before` has loaded the same entries, and knows nothing of the drops.
+        """
+        times = {column.name: column.dropped_us for column in self.schema.cells if column.dropped_us is not None}
+        for identity, partition in before.state.partitions.items():
+            places = set(partition.rows)
+            then, now = _Picture(before, identity, places), _Picture(self, identity, places)
+            if then.header != now.header:
+                self._dirty.add((identity, _STATIC))
+            pairs = [(place, then.living(place), now.living(place)) for place in sorted(places)]
+            for place, was, is_ in [*pairs, (_STATIC, then.lone, now.lone)]:
+                changed = then.static != now.static or then.norms.get(place) != now.norms.get(place)
+                if place and then.norms.get(place) != now.norms.get(place):
+                    self._dirty.add((identity, place))
+                if not changed or (was is None and is_ is None):
+                    continue
+                like = is_ or was
+                assert like is not None
+                cells = {name: Deleted(time) for name, time in times.items() if was is not None and name in was.cells}
+                op = Op.DELETE if is_ is None else Op.UPDATE
+                deletion = Deletion(max(times.values())) if is_ is None else None
+                change = Change(op, like.key, cells, time=max(times.values()), deletion=deletion)
+                yield Told(change, is_, was, self._grown((identity, place), _greatest(change)))
 
     def _told(self, change: Change, name: RowName, before: _Picture, after: _Picture) -> Iterator[Told]:
         identity, place = name
@@ -198,8 +243,8 @@ class ExactFold:
         return {column.name: change.key[column.name] for column in self.schema.partition}
 
     def _grown(self, name: RowName, time: int) -> int:
-        old = self._versions.get(name)
-        version = time if old is None or time > old else old + 1
+        old = self._versions.get(name, self.version)
+        version = time if time > old else old + 1
         self._versions[name] = version
         self._dirty.add(name)
         return version

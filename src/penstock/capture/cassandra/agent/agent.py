@@ -165,6 +165,7 @@ class Agent:
         places = PlaceFile(files, directory)
         saved = places.load()
         place, schemas = saved or (None, beginning.first_schemas(cassandra, connector, stop))
+        beginning.know_truncations(schemas, cassandra, connector, stop)
         name = beginning.node_name(files, directory, settings, connector, stop)
         self.node, self.data_centre = name.node, name.data_centre
         if place is not None:
