@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import math
+import struct
 from collections.abc import Sequence
 from decimal import Decimal
 from functools import cache
@@ -102,6 +103,11 @@ class Pipeline:
 
 
 def hashable(value: Any) -> Any:
+    """A key's value as targets know it: by its bytes, so that 1.0 is not 1.00, and a NaN is itself."""
+    if isinstance(value, Decimal):
+        return value.as_tuple()
+    if isinstance(value, float):
+        return struct.pack(">d", value)
     return tuple(hashable(item) for item in value) if isinstance(value, (list, tuple)) else value
 
 

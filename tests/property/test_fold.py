@@ -84,6 +84,9 @@ def shard_changes(draw: st.DrawFn) -> Change:
     time = draw(times)
     if draw(st.integers(0, 5)) == 0:
         return Change(Op.DELETE_PARTITION, key, time=time)
+    if draw(st.integers(0, 3)) == 0:
+        # What a snapshot reads: the total without its shards.
+        return Change(Op.SNAPSHOT, key, {"c": Set(draw(small))}, time=time)
     shard = UUID(int=draw(st.integers(0, 2)))
     element = Element(shard, (draw(st.integers(0, 3)), draw(small)))
     replaced = draw(st.none() | st.just(Deletion(time)))

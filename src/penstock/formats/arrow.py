@@ -47,7 +47,7 @@ def change_columns(batch: ChangeBatch, parts: frozenset[str]) -> ChangeColumns:
 
 
 def row_columns(batch: ChangeBatch) -> pa.RecordBatch:
-    """Of each change what tells the values of its row: `marker`, `key` and `cells`, without write times."""
+    """Of each change what tells its row: `marker`, `key` and `cells`, without write times but those of counters."""
     chosen = row_plan(batch.schema)
     return pa.RecordBatch.from_arrays(ChangeColumns(batch, chosen).arrays(), schema=chosen.schema)
 

@@ -96,7 +96,7 @@ def plan(schema: TableSchema, columns: frozenset[str] | None = None, parts: froz
 
 
 def row_plan(schema: TableSchema) -> Plan:
-    """The plan of what tells a row's values: keys, cells with the seconds at which they expire, and no times."""
+    """The plan of what tells a row's values: keys, cells with the seconds at which they expire, and counters' times."""
     known = schema.__dict__.get("_arrow_row_plan")
     if known is None:
         known = schema.__dict__["_arrow_row_plan"] = _RowPlanner(schema, None, None).plan()
@@ -256,7 +256,7 @@ class _Planner:
         fields = [self._value(element["path"], "path", path, nullable=False)]
         if value is not None:
             fields.append(self._value(element["value"].children[0], "value", value))
-        fields += self._stamp(element)
+        fields += self._element_stamp(element, type_)
         gone = [self._value(removed["path"], "path", path, nullable=False)]
         gone += [self._long(removed[name], name) for name in ("time", "local_s")]
         parts = [
@@ -271,6 +271,9 @@ class _Planner:
     def _stamp(self, node: Node) -> list[Slot]:
         stamp = node["stamp"].children[0]
         return [self._long(stamp["time"], "time"), *self._expiry(stamp)]
+
+    def _element_stamp(self, node: Node, type_: Type) -> list[Slot]:  # noqa: ARG002
+        return self._stamp(node)
 
     def _expiry(self, node: Node) -> list[Slot]:
         expiry = node["expiry"].children[0]
@@ -399,6 +402,10 @@ class _RowPlanner(_Planner):
         stamp = node["stamp"].children[0]
         self._leave_out(stamp, "time")
         return self._expiry(stamp)
+
+    def _element_stamp(self, node: Node, type_: Type) -> list[Slot]:
+        # The times of a counter's shards tell whether a total that was read without them still counts.
+        return _Planner._stamp(self, node) if type_.kind is Kind.COUNTER else self._stamp(node)
 
     def _expiry(self, node: Node) -> list[Slot]:
         expiry = node["expiry"].children[0]

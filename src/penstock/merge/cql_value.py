@@ -13,6 +13,7 @@ import math
 import struct
 from collections.abc import Mapping
 from decimal import Decimal
+from itertools import zip_longest
 from typing import Any
 from uuid import UUID
 
@@ -212,6 +213,23 @@ _NATURAL = {
 }
 
 
+# Kinds whose values are equal for Cassandra exactly when they are written alike in a change.
+_ONE_SPELLING = {
+    *(Kind.BOOLEAN, Kind.INT8, Kind.INT16, Kind.INT32, Kind.INT64, Kind.UINT8, Kind.UINT16, Kind.UINT32, Kind.UINT64),
+    *(Kind.VARINT, Kind.TEXT, Kind.ASCII, Kind.BYTES, Kind.UUID, Kind.TIMEUUID, Kind.INET, Kind.DATE, Kind.TIME),
+    *(Kind.TIMESTAMP, Kind.DATETIME, Kind.ENUM, Kind.JSON),
+}
+
+
+def one_spelling(kind: Type) -> bool:
+    """Whether equal values of a type are always written alike.
+
+    Clustering values and elements of sets go by the type's order, in which 1.0 equals 1.00 and every NaN every other;
+    so decimals, floats, and whatever may hold them, can be one row in several spellings.
+    """
+    return kind.kind in _ONE_SPELLING
+
+
 def order_key(kind: Type, value: Any) -> Any:
     """A hashable that sorts as Cassandra's comparator of the type does; equal keys mean the same row or element."""
     of = kind.kind
@@ -225,9 +243,10 @@ def order_key(kind: Type, value: Any) -> Any:
     if of is Kind.TIMEUUID:
         return _timeuuid_order(value)
     if of in (Kind.TUPLE, Kind.USER):
+        # Fields that are missing at the end are null.
         return tuple(
             (0,) if item is None else (1, order_key(element, item))
-            for element, item in zip(kind.elements, value, strict=False)
+            for element, item in zip_longest(kind.elements, value[: len(kind.elements)])
         )
     if of in (Kind.LIST, Kind.VECTOR):
         return tuple(order_key(kind.elements[0], item) for item in value)

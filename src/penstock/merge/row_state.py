@@ -70,11 +70,13 @@ class ComplexState:
 
 
 class CounterState(ComplexState):
-    """A counter: the versions of its shards that are not covered by another, by shard, clock and count.
+    """A counter: the versions of its shards that are not covered by another, by shard and version.
 
-    A shard's version covers another of the same shard when neither its clock (with the count) nor its write time is
-    less; what counts is the greatest clock. A deleted counter stays deleted whatever the times are, as in Cassandra,
-    but its shards are kept: a deletion of the whole row may still outlive the counter's own.
+    A shard's version is its clock and count; it covers another of the same shard when neither it nor its write time is
+    less, and what counts is the greatest one. A total that was read without its shards is a shard of its own, whose
+    clock is its write time: of several the latest counts, be it the smaller one. A deleted counter stays deleted
+    whatever the times are, as in Cassandra, but its shards are kept: a deletion of the whole row may still outlive the
+    counter's own.
     """
 
     __slots__ = ()
@@ -86,7 +88,10 @@ class CounterState(ComplexState):
             del self.elements[key]
 
     def put(self, shard: Any, path: Any, new: CellState) -> None:
-        version = new.value or (0, 0)
+        clock, count = new.value or (0, 0)
+        version = (clock, count)
+        if shard == NO_SHARD:
+            clock, version = 0, (new.time, count)
         for key, (_, old) in list(self.elements.items()):
             if key[0] != shard:
                 continue
@@ -94,15 +99,17 @@ class CounterState(ComplexState):
                 return
             if key[1] <= version and old.time <= new.time:
                 del self.elements[key]
-        self.elements[shard, version] = (path, new)
+        # Counters have no time to live.
+        self.elements[shard, version] = (path, CellState(new.time, LASTING, 0, (clock, count)))
 
     def total(self) -> int | None:
-        """The counter's value; a total that was read without shards counts only while no shard is known."""
+        """The counter's value: the sum of its shards, or the total that was read, unless a shard is newer than it."""
         if self.deletion is not None or not self.elements:
             return None
         newest = dict(key for key in sorted(self.elements))
-        if len(newest) > 1:
-            newest.pop(NO_SHARD, None)
+        read = newest.pop(NO_SHARD, None)
+        if read is not None and all(cell.time <= read[0] for _, cell in self.elements.values()):
+            return int(read[1])
         return sum(int(count) for _, count in newest.values())
 
 

@@ -303,6 +303,8 @@ def _put_delta(complex_: ComplexState, plan: _Plan, delta: Delta, change_time: i
     for element in delta.elements:
         time = _known(element.time, change_time)
         _put_element(complex_, plan, element.path, _living(element.value, time, element.expiry), floor)
+    if plan.counter and delta.removed:
+        raise InvalidValue("a counter's shard cannot be removed", column=plan.column.name)
     for removed in delta.removed:
         time = _known(removed.time, change_time)
         _put_element(complex_, plan, removed.path, _dead(time, removed.local_s), floor)

@@ -64,6 +64,18 @@ class Records:
         ops = op_numbers(self.changes) if self.ops is None else self.ops
         return np.isin(ops, _WIDE_OPS if self.schema.clustering else _WIDE_OPS[1:])
 
+    def since_truncation(self) -> Records | None:
+        """The records that come after the last one that begins an era of the table; None when none of them does.
+
+        Only a source that gives its tables ids has eras. Else a truncation is a deletion of what was written before it,
+        and each row that it takes has a record of its own.
+        """
+        if not self.schema.id:
+            return None
+        ops = op_numbers(self.changes) if self.ops is None else self.ops
+        places = np.flatnonzero(ops == _TRUNCATE)
+        return self.take(np.arange(places[-1] + 1, len(self))) if len(places) else None
+
     def newest_time(self) -> int | None:
         """The greatest write time of the changes; None when none has any."""
         if self.times is not None and len(self.times):
@@ -112,7 +124,8 @@ class Records:
 
 
 # Numbers of the operations that concern more than a row: delete_partition, delete_range, truncate.
-_WIDE_OPS = (3, 4, 5)
+_TRUNCATE = 5
+_WIDE_OPS = (3, 4, _TRUNCATE)
 
 
 def op_numbers(batch: ChangeBatch) -> Any:
@@ -244,25 +257,29 @@ def _structs(living: pa.StructArray, parents: Any, count: int, type_: pa.StructT
 
 
 def _totals(delta: pa.StructArray) -> tuple[pa.Int64Array, Any]:
-    """Counters: the sum of the newest count of each shard; a total without shards counts only while it is alone."""
+    """Counters: the sum of the newest count of each shard, or a total without shards that no shard is newer than."""
     elements = delta.field("elements")
     count = len(elements)
     offsets = elements.offsets.to_numpy(zero_copy_only=False)
     items = elements.values
     parents = np.repeat(np.arange(count), np.diff(offsets))
     shards = np.frombuffer(_fixed_bytes(items.field("path")), np.dtype("S16"))
-    clocks = _longs(items.field("value").field("clock"))
+    times = _longs(items.field("time"))
     counts = _longs(items.field("value").field("count"))
+    # The clock of a total is its write time.
+    read = shards == np.frombuffer(UNKNOWN_SHARD.bytes, np.dtype("S16"))[0]
+    clocks = np.where(read, times, _longs(items.field("value").field("clock")))
+    latest = np.full(count, np.iinfo(np.int64).min)
+    np.maximum.at(latest, parents[~read], times[~read])
     order = np.lexsort((counts, clocks, shards, parents))
-    parents, shards, counts = parents[order], shards[order], counts[order]
+    parents, shards, counts, read, times = (column[order] for column in (parents, shards, counts, read, times))
     # Of the versions of one shard the greatest stands last.
     newest = np.ones(len(parents), bool)
     newest[:-1] = (parents[1:] != parents[:-1]) | (shards[1:] != shards[:-1])
-    parents, shards, counts = parents[newest], shards[newest], counts[newest]
-    alone = np.bincount(parents, minlength=count)[parents] == 1
-    known = (shards != np.frombuffer(UNKNOWN_SHARD.bytes, np.dtype("S16"))[0]) | alone
+    whole = newest & read & (times >= latest[parents])
+    summed = newest & ~read & ~np.isin(parents, parents[whole])
     totals = np.zeros(count, np.int64)
-    np.add.at(totals, parents[known], counts[known])
+    np.add.at(totals, parents[whole | summed], counts[whole | summed])
     deleted = delta.field("replaced").is_valid().to_numpy(zero_copy_only=False)
     return pa.array(totals, pa.int64()), (np.diff(offsets) > 0) & ~deleted
 

@@ -57,14 +57,18 @@ class LogRows(SourceRows):
         self.schema = newest_schema(directories, table)
 
     def images(self) -> Iterator[pa.StructArray]:
+        for state in self.states():
+            yield from as_images(self.schema, visible(state, self._now_s))
+
+    def states(self) -> Iterator[TableState]:
         size = sum(file.stat().st_size for directory in self._directories for file in Path(directory).iterdir())
         buckets = min(_BUCKETS_MAX, size // self._bucket_bytes)
         if buckets < 2:
-            yield from self._folded(self._batches())
+            yield self._folded(self._batches())
             return
         with tempfile.TemporaryFile(prefix="penstock-compare-") as file:
             for parts in self._spread(file, buckets):
-                yield from self._folded(part.read(file) for part in parts)
+                yield self._folded(part.read(file) for part in parts)
 
     def _batches(self) -> Iterator[ChangeBatch]:
         last = {directory: self._last_truncation(directory) for directory in self._directories}
@@ -88,7 +92,7 @@ class LogRows(SourceRows):
         times = [(schema.truncated_us, schema.since_us) for schema in found]
         return max((one for one, _ in times), default=0), max((one for _, one in times), default=0)
 
-    def _folded(self, batches: Iterable[ChangeBatch]) -> Iterator[pa.StructArray]:
+    def _folded(self, batches: Iterable[ChangeBatch]) -> TableState:
         state = TableState(self.schema)
         names = {column.name for column in self.schema.columns}
         for batch in batches:
@@ -102,7 +106,7 @@ class LogRows(SourceRows):
                 cells = {name: cell for name, cell in change.cells.items() if name in names}
                 key = {renamed.get(name, name): value for name, value in change.key.items()}
                 state.apply(replace(change, cells=cells, key=key))
-        yield from as_images(self.schema, visible(state, self._now_s))
+        return state
 
     def _spread(self, file: IO[bytes], buckets: int) -> list[list[_Part]]:
         """Write the changes into the file, those of one bucket of partitions together; where those of each are."""

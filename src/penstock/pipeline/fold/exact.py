@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from penstock.merge.cql_value import partition_id
+from penstock.merge.cql_value import one_spelling, partition_id
 from penstock.merge.range_deletions import NEVER, Place, rank, row_place
 from penstock.merge.row_state import (
     EXPIRING,
@@ -69,7 +69,8 @@ class ExactFold:
             self.state.apply(Change(Op.TRUNCATE, time=truncation.time, deletion=truncation))
         self._versions: dict[RowName, int] = {}
         self._keys: dict[RowName, int] = {}
-        # The key columns of each row, and the rows of which only a version is kept.
+        # The key columns of each row, as they were first spelled (1.0 and 1.00 are one clustering value), and the rows
+        # of which only a version is kept.
         self._row_keys: dict[RowName, Mapping[str, Any]] = {}
         self._ghosts: set[RowName] = set()
         self._dirty: set[RowName] = set()
@@ -77,6 +78,7 @@ class ExactFold:
         self._regulars = [column for column in schema.cells if column.role is Role.REGULAR]
         self._columns = schema.by_name
         self._clustering = tuple(column.name for column in schema.clustering)
+        self._spellings = not all(one_spelling(column.type) for column in schema.clustering)
 
     def load(self, key: int, states: Iterable[Change]) -> None:
         """One entry of the state."""
@@ -92,6 +94,17 @@ class ExactFold:
                     continue
             self.state.apply(state)
 
+    def _spelled(self, change: Change, name: RowName, key: int, partition_key: int) -> Change:
+        """The change in its row's own spelling of the key; notes where row and partition have their entries."""
+        identity, place = name
+        self._keys.setdefault(name, key if place else partition_key)
+        self._row_keys.setdefault(name, change.key if place else self._partition_only(change))
+        if self._clustering:
+            self._keys.setdefault((identity, _STATIC), partition_key)
+            self._row_keys.setdefault((identity, _STATIC), self._partition_only(change))
+        # The row's own spelling, as Cassandra has it: a target must not see two rows.
+        return replace(change, key=self._row_keys[name]) if self._spellings and place else change
+
     def _name(self, change: Change) -> RowName:
         identity = partition_id(self.schema.partition, change.key)
         values = tuple(change.key.get(name) for name in self._clustering)
@@ -106,16 +119,30 @@ class ExactFold:
             change = replace(change, op=Op.DELETE, deletion=change.deletion or Deletion(_greatest(change)))
         name = self._name(change)
         identity, place = name
-        self._keys.setdefault(name, key if place else partition_key)
-        self._row_keys.setdefault(name, change.key if place else self._partition_only(change))
-        if self._clustering:
-            self._keys.setdefault((identity, _STATIC), partition_key)
-            self._row_keys.setdefault((identity, _STATIC), self._partition_only(change))
+        change = self._spelled(change, name, key, partition_key)
         near = self.state.partitions.get(identity)
         shared = change.op in _WIDE or any(self._columns[cell].role is Role.STATIC for cell in change.cells)
         places = set(near.rows) if near is not None and shared else set()
         before = _Picture(self, identity, places | {place})
         self.state.apply(change)
+        yield from self._told(change, name, before, _Picture(self, identity, places | {place}))
+
+    def repair(self, change: Change, key: int, partition_key: int) -> Iterator[Told]:
+        """Let a row be what the change says, but for what was written after the change's commit time."""
+        name = self._name(change)
+        identity, place = name
+        change = self._spelled(change, name, key, partition_key)
+        partition = self.state.partitions.get(identity)
+        places = set() if partition is None else set(partition.rows)
+        before = _Picture(self, identity, places | {place})
+        if partition is not None:
+            row = partition.rows.get(place) if place else partition.static
+            if row is not None:
+                row.keep_above(change.commit_time or NEVER)
+            if place and row is not None and not row:
+                del partition.rows[place]
+        if change.op is not Op.DELETE:
+            self.state.apply(change)
         yield from self._told(change, name, before, _Picture(self, identity, places | {place}))
 
     def truncate(self, change: Change) -> Iterator[Told]:
@@ -160,9 +187,11 @@ class ExactFold:
                 self._dirty.add((identity, _STATIC))
             pairs = [(place, then.living(place), now.living(place)) for place in sorted(places)]
             for place, was, is_ in [*pairs, (_STATIC, then.lone, now.lone)]:
-                changed = then.static != now.static or then.norms.get(place) != now.norms.get(place)
-                if place and then.norms.get(place) != now.norms.get(place):
+                own = then.norms.get(place) != now.norms.get(place)
+                if own:
                     self._dirty.add((identity, place))
+                # Static cells show in every row, or by themselves when there is none.
+                changed = own or then.static != now.static or (was is None) != (is_ is None)
                 if not changed or (was is None and is_ is None):
                     continue
                 like = is_ or was
@@ -171,7 +200,9 @@ class ExactFold:
                 op = Op.DELETE if is_ is None else Op.UPDATE
                 deletion = Deletion(max(times.values())) if is_ is None else None
                 change = Change(op, like.key, cells, time=max(times.values()), deletion=deletion)
-                yield Told(change, is_, was, self._grown((identity, place), _greatest(change)))
+                version = self._grown((identity, place), _greatest(change))
+                yield Told(change, is_, was, version)
+                self._dropped((identity, place), now, version)
 
     def _told(self, change: Change, name: RowName, before: _Picture, after: _Picture) -> Iterator[Told]:
         identity, place = name

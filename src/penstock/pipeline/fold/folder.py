@@ -8,7 +8,7 @@ the folder itself: all that is remembered is in the bucket's state.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,8 @@ from penstock.pipeline.records import Records, images
 from penstock.pipeline.runs import Run
 from penstock.settings import Copies, MergeSettings, RecordType
 
+# The name of the node whose log has rows as a repair has read them from the source.
+REPAIRED = "repaired"
 # The number of the operation.
 _TRUNCATE = 5
 # Spreads the numbers of eras over the bits of a hash.
@@ -69,9 +71,10 @@ class Folder:
         tables: dict[TableId, list[Run]] = {}
         # Of copies the first one counts; by node, because runs may come in another order when a batch is done again. Of
         # one node they are taken as its log has them, because not every database gives its changes times.
+        repairs: dict[TableId, list[Run]] = {}
         for run in sorted(runs, key=lambda run: (run.node, run.place)):
             if run.count:
-                tables.setdefault(run.schema.table, []).append(run)
+                (repairs if run.node == REPAIRED else tables).setdefault(run.schema.table, []).append(run)
         # What concerns a whole table is told once, and any bucket will do.
         lead = state.bucket == 0
         if self._record is RecordType.CHANGE:
@@ -84,13 +87,13 @@ class Folder:
                         yield told if self._every else told.last()
             return
         known = set(state.tables())
-        for table in sorted(known | set(tables) | self._moves.keys()):
-            several = tables.get(table, [])
+        for table in sorted(known | set(tables) | set(repairs) | self._moves.keys()):
+            several, repaired = tables.get(table, []), repairs.get(table, [])
             if table in self._moves:
                 yield from self._move(table, state, lead=lead)
-            elif not several and not state.may_expire(table):
+            elif not several and not repaired and not state.may_expire(table):
                 continue
-            rows = self._rows(table, several, state, lead=lead)
+            rows = self._rows(table, several, repaired, state, lead=lead)
             if rows is not None and len(rows):
                 yield rows
 
@@ -137,21 +140,19 @@ class Folder:
             if len(chosen):
                 yield _records_of(scan, chosen)
 
-    def _rows(self, table: TableId, runs: list[Run], state: BucketState, *, lead: bool) -> Records | None:
+    def _rows(
+        self, table: TableId, runs: list[Run], repaired: list[Run], state: BucketState, *, lead: bool
+    ) -> Records | None:
         move = self._moves.get(table)
         known = state.schemas(table)
-        if not runs and not known:
+        if not runs and not repaired and not known:
             return None
-        chain = _chain(known, [*(run.schema for run in runs), *([move.schema] if move is not None else [])])
+        moved = [move.schema] if move is not None else []
+        chain = _chain(known, [*(run.schema for run in (*runs, *repaired)), *moved])
         fold = RowFold(chain, state, every=self._every, before=self._record is RecordType.ALL, lead=lead)
-        batches = []
-        for batch in self._batches(runs, state):
-            if batch.schema.fingerprint != fold.schema.fingerprint:
-                batch = adapt(batch, fold.schema, surviving(chain, batch.schema, fold.schema))
-            batches.append(batch)
-        rows = batches[0].rows if len(batches) == 1 else b"".join(batch.rows for batch in batches)
         several = len({run.node for run in runs}) > 1
-        return fold.fold(ChangeBatch(fold.schema, sum(batch.count for batch in batches), rows), copies=several)
+        whole = _joined(chain, (run.batch() for run in repaired)) if repaired else None
+        return fold.fold(_joined(chain, self._batches(runs, state)), copies=several, repaired=whole)
 
     def _batches(self, runs: list[Run], state: BucketState) -> Iterator[ChangeBatch]:
         """The changes that are joined: all of them, or with a quorum those that enough nodes have logged."""
@@ -161,6 +162,18 @@ class Folder:
             return
         for records in self._changes(runs, state):
             yield records.changes
+
+
+def _joined(chain: Sequence[TableSchema], batches: Iterable[ChangeBatch]) -> ChangeBatch:
+    """Batches as one, of the last version of the schema."""
+    schema = chain[-1]
+    found = []
+    for batch in batches:
+        if batch.schema.fingerprint != schema.fingerprint:
+            batch = adapt(batch, schema, surviving(chain, batch.schema, schema))
+        found.append(batch)
+    rows = found[0].rows if len(found) == 1 else b"".join(batch.rows for batch in found)
+    return ChangeBatch(schema, sum(batch.count for batch in found), rows)
 
 
 def _truncation(move: Move) -> Change:

@@ -17,11 +17,11 @@ import numpy as np
 from penstock.formats import avro
 from penstock.formats._kernel import RowReader
 from penstock.formats.program import program
+from penstock.merge.cql_value import one_spelling
 from penstock.merge.range_deletions import NEVER, greater
 from penstock.model.batch import ChangeBatch
 from penstock.model.change import Change, Deletion, Op
 from penstock.model.schema import Role, TableSchema
-from penstock.model.types import Kind
 from penstock.pipeline.fold import keys
 from penstock.pipeline.fold._join import Joiner
 from penstock.pipeline.fold.bucket import BucketState
@@ -35,12 +35,6 @@ from penstock.pipeline.records import Records
 
 _HALF = np.uint64(32)
 _UPDATE, _DELETE, _DELETE_PARTITION, _DELETE_RANGE, _TRUNCATE = 1, 2, 3, 4, 5
-# Clustering values of these kinds are what their bytes are. Others (decimals, say) can be one row in several spellings.
-_PLAIN_KEYS = {
-    *(Kind.BOOLEAN, Kind.INT8, Kind.INT16, Kind.INT32, Kind.INT64, Kind.UINT8, Kind.UINT16, Kind.UINT32, Kind.UINT64),
-    *(Kind.TEXT, Kind.ASCII, Kind.BYTES, Kind.UUID, Kind.TIMEUUID, Kind.INET, Kind.DATE, Kind.TIME, Kind.TIMESTAMP),
-    *(Kind.DATETIME, Kind.ENUM, Kind.JSON),
-}
 # How many entries of the state are looked at together when a whole table is deleted.
 _SWEEP_ENTRIES = 1 << 14
 
@@ -69,10 +63,12 @@ class RowFold:
         self._statics = frozenset(column.name for column in cells if column.role is Role.STATIC)
         # Where a collection was dropped and added again, what its elements are depends on their times.
         again = any(column.dropped_us is not None and column.type.multi_cell for column in cells)
-        self._plain = not again and all(column.type.kind in _PLAIN_KEYS for column in self.schema.clustering)
+        self._plain = not again and all(one_spelling(column.type) for column in self.schema.clustering)
 
-    def fold(self, batch: ChangeBatch, *, copies: bool = True) -> Records | None:
+    def fold(self, batch: ChangeBatch, *, copies: bool = True, repaired: ChangeBatch | None = None) -> Records | None:
         """Join the changes, after what expired since the last batch; the records of both.
+
+        Last of all, rows that a repair has read from the source take the place of what is known of them up to then.
 
         `copies` says that changes may be there several times, as when they come from several nodes: then it pays to
         look at what they say at once. Else that is done when two of a row have the same time.
@@ -91,6 +87,8 @@ class RowFold:
             if exact:
                 self._exact(self._with_content(scan), rows, exact)
             self._truncate(scan)
+        if repaired is not None:
+            self._repair(repaired)
         # The native way gives the last records of its rows by itself; what comes beside it may be of the same rows.
         alone = self.collector.parts == 1 and not self._told
         return self.collector.records(every=self.every, single=alone and not self.every)
@@ -298,6 +296,23 @@ class RowFold:
                 told += fold.apply(changes[index], int(changed_keys[index]), partition << 32)
             folds.append(fold)
         self._keep(folds, told)
+
+    def _repair(self, batch: ChangeBatch) -> None:
+        """Whole rows, each with the time up to which it says everything as that of its commit."""
+        scan = keys.scan(batch)
+        found = scan.state_keys().tolist()
+        folds: dict[int, ExactFold] = {}
+        told: list[Told] = []
+        for key, change in zip(found, avro.decode(batch), strict=True):
+            partition = key >> 32
+            if partition not in folds:
+                folds[partition] = fold = self._exact_fold()
+                for known, several in self._decoded(
+                    self.state.find_range(self.chain, *partition_range(partition))
+                ).items():
+                    fold.load(known, several)
+            told += folds[partition].repair(change, key, partition << 32)
+        self._keep(folds.values(), told)
 
     @staticmethod
     def _by_partition(states: dict[int, list[Change]]) -> dict[int, dict[int, list[Change]]]:
