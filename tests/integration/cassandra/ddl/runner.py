@@ -1,9 +1,10 @@
 """Plays scenarios of schema changes on real nodes, through agents and pipelines, and lets the nodes judge Delta.
 
 All scenarios are played at once, each in a keyspace of its own, step by step; so whatever one of them breaks shows in
-the others. Three agents follow one node, or each a node of its own, which all have every row:
+the others. The agents follow one node, or each another one, which all have every row:
 
 - *steady* runs all the time;
+- *unread* does too, and nobody reads its logs before the end, so that they stay whole;
 - *interrupted* is stopped while the statements of one step are done, and killed in the middle of the next, after which
   its place is an older one; in the middle of the play it copies the tables (`penstock agent snapshot`);
 - *successor* begins in the middle, with an empty directory, when the earlier segments are gone, as on a new machine.
@@ -11,11 +12,11 @@ the others. Three agents follow one node, or each a node of its own, which all h
 Each of these paths is a pipeline with a checkpoint and tables of its own:
 
 - `each`: the log of *steady*, delivered and judged after every step;
-- `end`: the same log, delivered once at the end;
+- `end`: the log of *unread*, delivered once at the end;
 - `interrupted`: the log of *interrupted*, in the middle and at the end;
-- `replaced`: the log of *steady* up to the middle, where it ends for good, and the log of *successor*;
-- `late`: first the log of *successor*, then that of *steady*, whose every change comes late;
-- `all`: the logs of all three, as they are, at the end.
+- `replaced`: the log of *unread* up to the middle, where it ends for good, and the log of *successor*;
+- `late`: first the log of *successor*, then that of *unread*, whose every change comes late;
+- `all`: the logs of *unread*, *interrupted* and *successor*, as they are, at the end.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from tests.integration.cassandra.ddl.scenario import Scenario
 from tests.integration.cassandra.three_nodes import agreed
 
 CLOCK = TableId("clock", "ticks")
-AGENTS = ("steady", "interrupted", "successor")
+AGENTS = ("steady", "interrupted", "successor", "unread")
 PATHS = ("each", "end", "interrupted", "replaced", "late", "all")
 CONFIG = """
 [pipeline]
@@ -136,7 +137,7 @@ class Runner:
         self._judge = Judge(session)
         self._ticks = 0
         self._agents = [AgentProcess(name, nodes[number % len(nodes)], home) for number, name in enumerate(AGENTS)]
-        self._steady, self._interrupted, self._successor = self._agents
+        self._steady, self._interrupted, self._successor, self._unread = self._agents
         self._paths = {name: _Path(name, home / f"path-{name}") for name in PATHS}
         self._play = Play({one.keyspace: [] for one in scenarios})
 
@@ -170,11 +171,11 @@ class Runner:
             self._ask(f"CREATE KEYSPACE {keyspace} WITH replication = {replication}")
         self._ask(f"CREATE TABLE {CLOCK} (k int PRIMARY KEY) WITH cdc = true")
         self._ask(f"CREATE TABLE {CLOCK.keyspace}.lives (k int PRIMARY KEY)")
-        for name in ("each", "end"):
-            self._paths[name].logs = [self._steady.logs]
+        self._paths["each"].logs = [self._steady.logs]
+        self._paths["end"].logs = [self._unread.logs]
         self._paths["interrupted"].logs = [self._interrupted.logs]
-        self._steady.start()
-        self._interrupted.start()
+        for agent in (self._steady, self._interrupted, self._unread):
+            agent.start()
 
     def _ask(self, query: str) -> ResultSet:
         """A statement at ALL; one that changes the schema is waited for on all nodes."""
@@ -269,7 +270,7 @@ class Runner:
         self._ask(f"DROP TABLE {CLOCK.keyspace}.dropped")
         self._caught_up()
         ended = self._home / "ended"
-        shutil.copytree(self._steady.logs, ended, ignore=shutil.ignore_patterns(".agent"))
+        shutil.copytree(self._unread.logs, ended, ignore=shutil.ignore_patterns(".agent"))
         self._paths["replaced"].logs = [ended]
         self._deliver(pipelines, "replaced", step)
         self._remove_old_segments(self._nodes[AGENTS.index("successor") % len(self._nodes)])
@@ -286,12 +287,12 @@ class Runner:
     def _finish(self, pipelines: PipelineProcess, step: int) -> None:
         self._paths["late"].logs = [self._successor.logs]
         self._deliver(pipelines, "late", step, judged=False)
-        self._paths["late"].logs.append(self._steady.logs)
+        self._paths["late"].logs.append(self._unread.logs)
         self._paths["replaced"].logs.append(self._successor.logs)
         self._deliver(pipelines, "interrupted", step)
         self._deliver(pipelines, "replaced", step)
         self._deliver(pipelines, "late", step)
-        self._paths["all"].logs = [agent.logs for agent in self._agents]
+        self._paths["all"].logs = [agent.logs for agent in self._agents[1:]]
         self._deliver(pipelines, "all", step)
         # A real command at least once, as an operator starts it.
         self._deliver(None if len(self._groups) == 1 else pipelines, "end", step)
