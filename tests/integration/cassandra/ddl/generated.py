@@ -139,7 +139,7 @@ def _drop(table: _Table, using: str = "") -> list[str]:
 
 
 def _drop_and_add(table: _Table) -> list[str]:
-    using = table.random.choice(("", "", " USING TIMESTAMP 5"))
+    using = table.random.choice(("", "", " USING TIMESTAMP 5000"))
     before = set(table.dropped)
     lines = _drop(table, using)
     # A column of a user type cannot come back.
@@ -201,12 +201,14 @@ def _options(table: _Table) -> list[str]:
     return [f"ALTER TABLE t WITH {table.random.choice(('gc_grace_seconds = 0', 'default_time_to_live = 86400'))}"]
 
 
+# Cassandra notes the time of a drop in milliseconds, and knows it to the microsecond until it is started again; so times
+# are whole milliseconds.
 def _using(table: _Table, *, lives: bool = True) -> str:
     random = table.random
     parts = []
     chance = random.random()
     if chance < 0.4:
-        parts.append(f"TIMESTAMP {random.randint(1, 9)}")
+        parts.append(f"TIMESTAMP {random.randint(1, 9)}000")
     elif chance < 0.45:
         parts.append(f"TIMESTAMP {LATER}")
     if lives and random.random() < 0.15:
