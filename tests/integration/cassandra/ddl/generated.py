@@ -201,7 +201,7 @@ def _options(table: _Table) -> list[str]:
     return [f"ALTER TABLE t WITH {table.random.choice(('gc_grace_seconds = 0', 'default_time_to_live = 86400'))}"]
 
 
-# Cassandra notes the time of a drop in milliseconds, and knows it to the microsecond until it is started again; so times
+# Cassandra notes the time of a drop in milliseconds, and knows it to the microsecond until it is started again: times
 # are whole milliseconds.
 def _using(table: _Table, *, lives: bool = True) -> str:
     random = table.random

@@ -191,9 +191,10 @@ class Judge:
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    def tables(self, keyspace: str) -> list[str]:
-        query = "SELECT table_name FROM system_schema.tables WHERE keyspace_name = %s"
-        return sorted(name for (name,) in self._session.execute(query, (keyspace,)))
+    def tables(self, keyspace: str) -> dict[str, bool]:
+        """The tables of a keyspace, and whether they are captured now."""
+        query = "SELECT table_name, cdc FROM system_schema.tables WHERE keyspace_name = %s"
+        return {name: bool(cdc) for name, cdc in self._session.execute(query, (keyspace,))}
 
     def columns(self, keyspace: str, table: str) -> dict[str, tuple[CqlType, bool]]:
         """The columns with their types, and whether they belong to the key."""

@@ -187,13 +187,9 @@ class PipelineProcess:
         return None if said is None else str(said)
 
     def close(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        try:
-            self._process.wait(PATIENCE_S)
-        finally:
-            self._process.kill()
-            self._process.wait()
+        """End it with Spark's own processes, which are of its session."""
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.communicate()
 
 
 def run_command(config: Path) -> str | None:

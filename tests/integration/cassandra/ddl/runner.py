@@ -261,7 +261,8 @@ class Runner:
             f"{one.keyspace}.{table}"
             for one in self._scenarios
             if one.copied
-            for table in self._judge.tables(one.keyspace)
+            for table, captured in self._judge.tables(one.keyspace).items()
+            if captured
         ]
         self._interrupted.snapshot(tables)
         self._deliver(pipelines, "interrupted", step)
