@@ -22,6 +22,7 @@ Each of these paths is a pipeline with a checkpoint and tables of its own:
 from __future__ import annotations
 
 import shutil
+import sys
 import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -253,7 +254,9 @@ class Runner:
             self._note(way.name, step, keyspace, table, _told(verdict))
 
     def _note(self, path: str, step: int, keyspace: str, place: str, said: str) -> None:
-        self._play.differences[keyspace].append(Difference(path, step, place, said))
+        found = Difference(path, step, place, said)
+        self._play.differences[keyspace].append(found)
+        sys.stderr.write(f"{keyspace}: {found}\n")
 
     def _replace(self, pipelines: PipelineProcess, step: int) -> None:
         """In the middle: copy tables, let the first log end, and begin another one without the earlier segments."""
@@ -308,15 +311,13 @@ def _told(verdict: Verdict) -> str:
 
 
 def summary(play: Play) -> str:
-    """A line of figures, and all that differed, scenario by scenario."""
-    broken = {keyspace: found for keyspace, found in play.differences.items() if found}
+    """The figures, and what Cassandra did not take."""
+    broken = [keyspace for keyspace, found in play.differences.items() if found]
     lines = [
         (
             f"{len(play.differences)} scenarios, {play.comparisons} tables compared, {play.rows} rows, "
             f"{len(broken)} scenarios with differences, {play.unanswered} without an answer, {play.seconds:.0f} s"
-        )
+        ),
+        *(f"refused by Cassandra in {name}: {text}" for name, texts in play.refused.items() for text in texts),
     ]
-    for keyspace, found in broken.items():
-        lines += [f"{keyspace}:", *(f"  {difference}" for difference in found)]
-    lines += [f"refused by Cassandra in {name}: {text}" for name, texts in play.refused.items() for text in texts]
     return "\n".join(lines)
