@@ -6,7 +6,7 @@ spelling of values differs between the two sides, and this is the whole mapping 
 - a number of SELECT JSON is that number; decimal and varint are text in Delta, with the scale that was written. In key
   columns decimals count by value: of two spellings of one clustering key Cassandra itself shows either;
 - date, time, timestamp and duration are text in JSON; a day, nanoseconds, microseconds and a struct in Delta;
-- a blob is hexadecimal text in JSON; bytes in Delta;
+- a blob is hexadecimal text in JSON; bytes in Delta; an address may be spelled with `::` or without;
 - keys of maps are text in JSON, whatever their type; a map in Delta has keys of their own type;
 - tuples are arrays in JSON, structs in Delta; of user types the fields are compared that the type has now.
 
@@ -22,8 +22,9 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ from cassandra.query import SimpleStatement
 from deltalake import DeltaTable, QueryBuilder
 
 _INTEGERS = {"int", "bigint", "smallint", "tinyint", "counter"}
-_TEXTS = {"text", "ascii", "varchar", "uuid", "timeuuid", "inet"}
+_TEXTS = {"text", "ascii", "varchar", "uuid", "timeuuid"}
 _UNITS = {
     "y": ("months", 12), "mo": ("months", 1), "w": ("days", 7), "d": ("days", 1), "h": ("rest", 3_600_000_000_000),
     "m": ("rest", 60_000_000_000), "s": ("rest", 1_000_000_000), "ms": ("rest", 1_000_000), "us": ("rest", 1000),
@@ -107,7 +108,7 @@ def from_json(value: Any, kind: CqlType, *, key: bool = False) -> Any:
             hours, minutes, seconds = map(int, clock.split(":"))
             return ((hours * 60 + minutes) * 60 + seconds) * 10**9 + int(rest.ljust(9, "0") or 0)
         case "timestamp":
-            return datetime.fromisoformat(value).astimezone(UTC)
+            return _micros(datetime.fromisoformat(value))
         case "duration":
             return _duration(value)
     return _simple(value, kind, key=key)
@@ -127,9 +128,15 @@ def from_lake(value: Any, kind: CqlType, *, key: bool = False) -> Any:
             return tuple(from_lake(v, one, key=key) for v, one in zip(value.values(), inside, strict=True))
         case "user":
             return {n: from_lake(value.get(n), one, key=key) for n, one in zip(kind.fields, inside, strict=True)}
-        case "blob" | "date" | "time" | "timestamp" | "duration":
+        case "blob" | "date" | "time" | "duration":
             return value
+        case "timestamp":
+            return _micros(value)
     return _simple(value, kind, key=key)
+
+
+def _micros(value: datetime) -> int:
+    return (value - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
 
 
 def _simple(value: Any, kind: CqlType, *, key: bool) -> Any:
@@ -137,6 +144,8 @@ def _simple(value: Any, kind: CqlType, *, key: bool) -> Any:
         return int(value)
     if kind.name in _TEXTS:
         return str(value)
+    if kind.name == "inet":
+        return str(ip_address(value))
     if kind.name == "decimal":
         found = Decimal(value)
         return str(found.normalize() + 0) if key else str(found)
@@ -172,17 +181,30 @@ def _loads(text: str) -> Any:
     return json.loads(text, parse_float=str, parse_int=str)
 
 
+Spelled = tuple[tuple[str, str], ...]
+
+
 @dataclass
 class Verdict:
-    """What came of one comparison. `missing` and `extra` are rows of the Delta table, by Cassandra's word."""
+    """What came of one comparison: rows that the Delta table lacks, and rows that it should not have."""
 
-    rows: int = 0
-    missing: list[str] = field(default_factory=list)
-    extra: list[str] = field(default_factory=list)
+    rows: int
+    key: frozenset[str]
+    missing: list[Spelled] = field(default_factory=list)
+    extra: list[Spelled] = field(default_factory=list)
 
-    @property
-    def same(self) -> bool:
-        return not self.missing and not self.extra
+    def told(self) -> str:
+        """In words; of rows with the same key only what is not the same."""
+        lines = [f"{len(self.missing)} of {self.rows} rows missing, {len(self.extra)} rows too many"]
+        for who, rows, others in (("Cassandra", self.missing, self.extra), ("Delta", self.extra, self.missing)):
+            for row in rows[:8]:
+                twin = next((other for other in others if self._key(other) == self._key(row)), ())
+                parts = [f"{name}={value}" for name, value in row if name in self.key or (name, value) not in twin]
+                lines.append(f"    {who} has {', '.join(parts)[:600]}")
+        return "\n".join(lines)
+
+    def _key(self, row: Spelled) -> Spelled:
+        return tuple(part for part in row if part[0] in self.key)
 
 
 class Judge:
@@ -213,10 +235,9 @@ class Judge:
     def compare(self, keyspace: str, table: str, delta: Path) -> Verdict:
         columns = self.columns(keyspace, table)
         theirs = [_spelled(row, columns, from_json) for row in self.selected(keyspace, table)]
-        ours = [_spelled(row, columns, from_lake) for row in lake_rows(delta, columns)]
-        verdict = Verdict(len(theirs))
-        left = sorted(ours)
-        for row in sorted(theirs):
+        left = [_spelled(row, columns, from_lake) for row in lake_rows(delta, columns)]
+        verdict = Verdict(len(theirs), frozenset(name for name, (_, key) in columns.items() if key))
+        for row in theirs:
             if row in left:
                 left.remove(row)
             else:
@@ -225,12 +246,9 @@ class Judge:
         return verdict
 
 
-def _spelled(row: Mapping[str, Any], columns: Mapping[str, tuple[CqlType, bool]], spell: Callable[..., Any]) -> str:
-    """A row as one text."""
-    parts = []
-    for name, (kind, key) in sorted(columns.items()):
-        parts.append(f"{name}={spell(row[name], kind, key=key)!r}")
-    return ", ".join(parts)
+def _spelled(row: Mapping[str, Any], columns: Mapping[str, tuple[CqlType, bool]], spell: Callable[..., Any]) -> Spelled:
+    """A row as names and texts."""
+    return tuple((name, repr(spell(row[name], kind, key=key))) for name, (kind, key) in sorted(columns.items()))
 
 
 def lake_rows(delta: Path, columns: Mapping[str, tuple[CqlType, bool]]) -> list[dict[str, Any]]:

@@ -38,7 +38,7 @@ from cassandra.query import SimpleStatement
 from penstock.capture.cassandra.segments.segment import segment_name
 from penstock.model.schema import TableId
 from penstock.sandbox.cassandra_server import CassandraServer
-from tests.integration.cassandra.ddl.judge import Judge, Verdict
+from tests.integration.cassandra.ddl.judge import Judge
 from tests.integration.cassandra.ddl.processes import AgentProcess, PipelineProcess, run_command, wait_until
 from tests.integration.cassandra.ddl.scenario import Scenario
 from tests.integration.cassandra.three_nodes import agreed
@@ -250,8 +250,8 @@ class Runner:
             return
         self._play.comparisons += 1
         self._play.rows += verdict.rows
-        if not verdict.same:
-            self._note(way.name, step, keyspace, table, _told(verdict))
+        if verdict.missing or verdict.extra:
+            self._note(way.name, step, keyspace, table, verdict.told())
 
     def _note(self, path: str, step: int, keyspace: str, place: str, said: str) -> None:
         found = Difference(path, step, place, said)
@@ -300,14 +300,6 @@ class Runner:
         self._deliver(pipelines, "all", step)
         # A real command at least once, as an operator starts it.
         self._deliver(None if len(self._groups) == 1 else pipelines, "end", step)
-
-
-def _told(verdict: Verdict) -> str:
-    """A verdict in words, with all its rows."""
-    lines = [f"{len(verdict.missing)} of {verdict.rows} rows missing, {len(verdict.extra)} rows too many"]
-    lines += [f"    Cassandra has  {row}" for row in verdict.missing[:10]]
-    lines += [f"    Delta has      {row}" for row in verdict.extra[:10]]
-    return "\n".join(lines)
 
 
 def summary(play: Play) -> str:
