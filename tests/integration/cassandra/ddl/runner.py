@@ -231,8 +231,11 @@ class Runner:
         for name, group in self._groups.items():
             config = way.config(name, [one.keyspace for one in group])
             error = run_command(config) if pipelines is None else pipelines.run(config)
-            for scenario in group if error is not None else ():
-                self._note(path, step, scenario.keyspace, "pipeline", f"failed: {error}")
+            if error is not None:
+                for scenario in group:
+                    found = Difference(path, step, "pipeline", f"failed: {error}")
+                    self._play.differences[scenario.keyspace].append(found)
+                sys.stderr.write(f"pipeline of {name}: path {path}, after step {step}, failed: {error}\n")
         for scenario in self._scenarios if judged else ():
             for table in self._judge.tables(scenario.keyspace):
                 self._compare(way, step, scenario.keyspace, table)
@@ -274,7 +277,9 @@ class Runner:
         self._ask(f"DROP TABLE {CLOCK.keyspace}.dropped")
         self._caught_up()
         ended = self._home / "ended"
+        self._unread.stop()
         shutil.copytree(self._unread.logs, ended, ignore=shutil.ignore_patterns(".agent"))
+        self._unread.start()
         self._paths["replaced"].logs = [ended]
         self._deliver(pipelines, "replaced", step)
         self._remove_old_segments(self._nodes[AGENTS.index("successor") % len(self._nodes)])
