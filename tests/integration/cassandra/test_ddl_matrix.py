@@ -62,10 +62,12 @@ def test_delta_has_the_rows_that_cassandra_selects(played: Play, scenario: Scena
     assert "\n".join(map(str, played.differences[scenario.keyspace])) == ""
 
 
-@pytest.mark.parametrize("number", range(ROUNDS), ids=lambda number: f"round {number}")
-def test_delta_has_the_rows_that_cassandra_selects_after_random_changes(tmp_path: Path, number: int) -> None:
-    first = SEED + number * PER_ROUND
-    sys.stderr.write(f"\nround {number}: PENSTOCK_DDL_SEED={first}\n")
-    scenarios = [*map(generated, range(first, first + PER_ROUND)), *(FIXED if number % 3 == 2 else ())]
-    done = play(tmp_path, scenarios, 3 if number % 3 == 2 else 1)
-    assert not any(done.differences.values())
+if ROUNDS:
+
+    @pytest.mark.parametrize("number", range(ROUNDS), ids=lambda number: f"round {number}")
+    def test_delta_has_the_rows_that_cassandra_selects_after_random_changes(tmp_path: Path, number: int) -> None:
+        first = SEED + number * PER_ROUND
+        sys.stderr.write(f"\nround {number}: PENSTOCK_DDL_SEED={first}\n")
+        scenarios = [*map(generated, range(first, first + PER_ROUND)), *(FIXED if number % 3 == 2 else ())]
+        done = play(tmp_path, scenarios, 3 if number % 3 == 2 else 1)
+        assert not any(done.differences.values())
