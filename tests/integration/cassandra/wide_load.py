@@ -148,6 +148,7 @@ class WideLoad:
                 yield cluster_load.any_write(KEYSPACE, self._random, number)
 
     def _definitions(self) -> list[Callable[[int], Iterator[str]]]:
+        usual: list[Callable[[int], Iterator[str]]]
         usual = [self._add_column, self._add_field, self._add_table, self._add_column, self._drop_column]
         return [*usual, self._add_again, self._begin_again] if ERAS else usual
 
