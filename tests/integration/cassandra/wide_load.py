@@ -37,7 +37,7 @@ from tests.integration.cassandra.recording import connected
 
 KEYSPACE = "wide"
 # Whether columns come back under their old names, and tables are truncated, dropped and made again.
-ERAS = False
+ERAS = True
 _DEFINE_EVERY = 40
 _TABLES_MAX = 3
 _COLUMNS_MAX = 6
