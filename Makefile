@@ -14,8 +14,9 @@ STAMP := $(VENV)/.installed
 TESTS ?= tests
 WORKERS ?= auto
 SCHEDULES ?= 1000000
+# Campaigns keep a record in bench/results/campaigns, of which docs/reference/campaigns.md is made, pass or fail.
 # How often `make kill-campaign` kills the agent and the node.
-AGENT_KILLS ?= 60
+AGENT_KILLS ?= 88
 NODE_KILLS ?= 12
 # How often `make pipeline-kills` kills a process that the pipeline needs.
 PIPELINE_KILLS ?= 100
@@ -77,24 +78,30 @@ fuzz: install ## Feed the decoders millions of damaged inputs (also part of `mak
 
 .PHONY: crash-campaign
 crash-campaign: install ## Crash the log a million times; SCHEDULES=n sets how often
-	PENSTOCK_SCHEDULES=$(SCHEDULES) $(BIN)/python -m pytest --numprocesses $(WORKERS) --timeout 0 \
-		tests/simulation/test_log_crashes.py -k campaign
+	PENSTOCK_CAMPAIGN="make crash-campaign SCHEDULES=$(SCHEDULES)" PENSTOCK_SCHEDULES=$(SCHEDULES) $(BIN)/python -m pytest --numprocesses $(WORKERS) --timeout 0 \
+		tests/simulation/test_log_crashes.py -k campaign || failed=1; \
+		$(BIN)/python scripts/campaigns_page.py --write; exit $${failed:-0}
 
 .PHONY: kill-campaign
 kill-campaign: install ## Kill the agent and real Cassandra nodes under load; AGENT_KILLS=n NODE_KILLS=n set how often
-	PENSTOCK_AGENT_KILLS=$(AGENT_KILLS) PENSTOCK_NODE_KILLS=$(NODE_KILLS) $(BIN)/python -m pytest --timeout 0 -s \
-		tests/integration/cassandra/test_kills.py
+	PENSTOCK_CAMPAIGN="make kill-campaign AGENT_KILLS=$(AGENT_KILLS) NODE_KILLS=$(NODE_KILLS)" \
+		PENSTOCK_AGENT_KILLS=$(AGENT_KILLS) PENSTOCK_NODE_KILLS=$(NODE_KILLS) $(BIN)/python -m pytest --timeout 0 -s \
+		tests/integration/cassandra/test_kills.py || failed=1; \
+		$(BIN)/python scripts/campaigns_page.py --write; exit $${failed:-0}
 
 .PHONY: pipeline-kills
 pipeline-kills: install ## Kill driver, Spark workers, Kafka broker and search node under load; PIPELINE_KILLS=n sets how often
 	@scripts/check-java
-	PENSTOCK_PIPELINE_KILLS=$(PIPELINE_KILLS) $(BIN)/python -m pytest --timeout 0 -s tests/integration/pipeline/test_kills.py
+	PENSTOCK_CAMPAIGN="make pipeline-kills PIPELINE_KILLS=$(PIPELINE_KILLS)" PENSTOCK_PIPELINE_KILLS=$(PIPELINE_KILLS) \
+		$(BIN)/python -m pytest --timeout 0 -s tests/integration/pipeline/test_kills.py || failed=1; \
+		$(BIN)/python scripts/campaigns_page.py --write; exit $${failed:-0}
 
 .PHONY: docs
 docs: install ## Make the generated pages and build the documentation into site/
 	$(BIN)/python scripts/settings_page.py --write
 	$(BIN)/python scripts/debezium_page.py --write
 	$(BIN)/python scripts/metrics_page.py --write
+	$(BIN)/python scripts/campaigns_page.py --write
 	$(BIN)/zensical build --clean
 
 .PHONY: java

@@ -1,6 +1,7 @@
 """`python -m bench`: run every benchmark, each in a process of its own, and show which targets were met.
 
 `python -m bench append tail` runs those two; `python -m bench report` makes the documentation page from the results.
+What is not a full run on the benchmarks' own data is shown and not saved, unless `--out` says where.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="short runs that check the harness; nothing is saved")
     parser.add_argument("--no-kafka", action="store_true", help="leave out the comparisons with a Kafka broker")
     parser.add_argument("--directory", help="where the data goes: the disk under test")
+    parser.add_argument("--out", type=Path, help="a directory for the results, instead of the published ones")
     chosen = parser.parse_args(given)
     files = []
     if WITH_FILES in chosen.names:
@@ -64,6 +66,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     flags = [flag for flag, on in (("--quick", chosen.quick), ("--no-kafka", chosen.no_kafka)) if on]
     if chosen.directory:
         flags += ["--directory", chosen.directory]
+    if chosen.out:
+        flags += ["--out", str(chosen.out.absolute())]
     names = [name for name in NAMES if name in chosen.names] if chosen.names else NAMES
     own = [str(Path(file).absolute()) for file in files]
     if chosen.schema:

@@ -4,10 +4,11 @@ Both check every checksum and read every row and cell; ours also writes them as 
 has read the same files several times before a pass counts. Cold is a whole process, from its start to the end of the
 first segment. Times are CPU-seconds of the whole process, so that what collector and compiler do counts too.
 
-    python -m bench commit-log [SEGMENT…] [--schema FILE]
+    python -m bench commit-log [SEGMENT…] [--schema FILE] [--out DIR]
 
 Without segments, a mixed and a small-row workload are written first, by Cassandra's own commit log (tests/java). With
-segments, the tables come from the schema file, or from the segments' own schema mutations.
+segments, the tables come from the schema file, or from the segments' own schema mutations, and the results are shown
+and written to `--out`, never to the published ones.
 """
 
 from __future__ import annotations

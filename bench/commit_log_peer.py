@@ -12,6 +12,7 @@ import json
 import shutil
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Self
 
@@ -28,8 +29,11 @@ from penstock.system.java import java_major
 SOURCES = ROOT / "tests" / "java"
 WORKLOAD = SOURCES / "workload.cql"
 CACHE = ROOT / ".cache"
-# It reads formats 6, 7 and 8, and writes 7 or 8; the other reads 9 as well, and writes it.
+# It reads formats 6, 7 and 8, and writes 7 or 8; the others read and write the format that they are named after.
 VERSION = cassandra_jars.LATEST
+# It only reads.
+VERSION_OF_6 = "3.11.19"
+VERSION_OF_7 = "4.1.10"
 VERSION_OF_9 = "6.0-alpha2"
 _LOGBACK = """\
 <configuration>
@@ -46,17 +50,19 @@ def prepare(version: str = VERSION, cache: Path = CACHE) -> list[str]:
     """Fetch the jars and compile the peer, once; gives the command that runs it, without its arguments."""
     jars = cassandra_jars.jars(version, cache, say)
     java = cassandra_jars.java_for(version, cache, say)
-    place = CACHE / "commit-log-peer" / version
-    place.mkdir(parents=True, exist_ok=True)
-    sources = sorted(SOURCES.glob("*.java"))
+    old = cassandra_jars.number_of(version) < (4, 0)
+    sources = sorted((SOURCES / "of-3.11" if old else SOURCES).glob("*.java"))
     text = "".join(source.read_text(encoding="utf-8") for source in sources)
+    # Other sources, such as those of another checkout that has the same cache, are compiled beside these.
+    place = CACHE / "commit-log-peer" / version / sha256(text.encode()).hexdigest()[:12]
+    place.mkdir(parents=True, exist_ok=True)
     with (place / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         stamp = place / "compiled"
         if not stamp.exists() or stamp.read_text(encoding="utf-8") != text:
             shutil.rmtree(place / "classes", ignore_errors=True)
             compiler = Path(java).with_name("javac")
-            command = [str(compiler) if compiler.exists() else "javac", "-nowarn", "-proc:none"]
+            command = [str(compiler) if compiler.exists() else "javac", "-nowarn", "-proc:none", "--release", "11"]
             subprocess.run([*command, "-cp", f"{jars}/*", "-d", str(place / "classes"), *map(str, sources)], check=True)
             (place / "logback.xml").write_text(_LOGBACK, encoding="utf-8")
             stamp.write_text(text, encoding="utf-8")

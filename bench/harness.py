@@ -173,15 +173,22 @@ class Run:
         return all(figure.passed is not False for figure in self.figures)
 
     def finish(self, options: argparse.Namespace) -> int:
-        """Write the results, show them, and give the exit status: 1 when a target was missed in a full run."""
+        """Write the results, show them, and give the exit status: 1 when a target was missed in a full run.
+
+        Only what anybody can repeat by name is published: a run that was shortened, or given other data, is shown, and
+        written where `--out` says.
+        """
         self.load_after = os.getloadavg()
         self.wall_s = time.monotonic() - self._begin
         self.cpu_s = cpu_s() + cpu_s(children=True)
         self.machine = machine(Path(options.directory))
         data = self.to_json()
-        if not options.quick or options.save:
-            RESULTS.mkdir(parents=True, exist_ok=True)
-            path = RESULTS / f"{self.name}.json"
+        place = options.out or (RESULTS if options.published else None)
+        if place is None:
+            say("nothing is saved: not the run that is published; --out DIR keeps the results")
+        else:
+            place.mkdir(parents=True, exist_ok=True)
+            path = place / f"{self.name}.json"
             part = path.with_suffix(".json.tmp")
             part.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n")
             part.rename(path)
@@ -215,12 +222,13 @@ def options(
 ) -> argparse.Namespace:
     """The arguments that all benchmarks share. `extra` maps further option names to their integer defaults.
 
-    A benchmark that takes `files` says with it what they are; they come with a schema file.
+    A benchmark that takes `files` says with it what they are; they come with a schema file. `published` says whether
+    the run is the one whose results stand in the repository: a full one, on the benchmark's own data.
     """
     parser = argparse.ArgumentParser(prog=f"python -m bench.{name}", description=description)
     parser.add_argument("--json", action="store_true", help="print the results as JSON")
     parser.add_argument("--quick", action="store_true", help="a short run that checks the harness; saves nothing")
-    parser.add_argument("--save", action="store_true", help="save the results of a quick run too")
+    parser.add_argument("--out", type=Path, help="a directory for the results, instead of the published ones")
     parser.add_argument("--directory", default=str(CACHE), help="where the data goes: the disk under test")
     parser.add_argument("--no-kafka", action="store_true", help="leave out the comparison with a Kafka broker")
     if files:
@@ -229,6 +237,9 @@ def options(
     for key, default in extra.items():
         parser.add_argument(f"--{key.replace('_', '-')}", type=int, default=default)
     parsed = parser.parse_args(arguments)
+    own = bool(files) and bool(parsed.files or parsed.schema)
+    own = own or any(getattr(parsed, key) != default for key, default in extra.items())
+    parsed.published = not (parsed.quick or parsed.no_kafka or own)
     Path(parsed.directory).mkdir(parents=True, exist_ok=True)
     return parsed
 

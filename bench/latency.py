@@ -1,7 +1,7 @@
 """Latency: from Cassandra's acknowledgement of a write to its delivery to a subscriber of the change log.
 
-A real node, an agent that tails it (`tail = "written"`), and a subscriber in a process of its own. The client writes
-one row every few milliseconds and notes when the acknowledgement came; the subscriber notes when it has the change.
+A real node, an agent that tails it with the default settings, and a subscriber in a process of its own. Every few
+milliseconds the client writes a row and notes when it was acknowledged; the subscriber notes when it has the change.
 Both clocks are CLOCK_MONOTONIC, which all processes of a machine share. In between lie the commit log's bytes, the
 agent's look at them, and a sync of the change log.
 """
@@ -140,7 +140,7 @@ def measure(run: Run, chosen: argparse.Namespace, directory: Path) -> None:
         client = Client(node)
         cassandra = {"config_file": str(node.yaml), "contact_points": [node.address]}
         try:
-            with AgentProcess(directory / "agent", cassandra, {"tail": "written"}) as agent:
+            with AgentProcess(directory / "agent", cassandra, {}) as agent:
                 log = agent.logs / directory_name(TABLE)
                 client.write(1)
                 _wait_for(log)

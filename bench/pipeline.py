@@ -4,8 +4,9 @@ Three agents are given the same segments, each in a cdc_raw directory of its own
 pipeline reads their logs and writes each change once, as JSON in Debezium's envelope. Debezium is given the segments
 once, and passes every event on, except for static rows, of which it has none. What is counted on both sides is what was
 taken in. Ours costs the three agents, Spark's JVM, its Python workers and the driver; the broker counts on neither
-side. All stay up from round to round. The other figures are of the pipeline alone: how soon a change is in its topic,
-what 200 tables cost beside one, and what becomes of its memory in ten million changes.
+side. All stay up from round to round. The other figures are of the pipeline alone: what 200 tables cost beside one and
+how soon a change is in its topic, both in the same run with the default settings, and what becomes of its memory in ten
+million changes.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ import hashlib
 import shutil
 import statistics
 import sys
-import threading
 import time
 import uuid
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench import spark_side
+from bench import paced_writer, spark_side
 from bench.agent import ROUND, Segments, create_tables, write
 from bench.agent_process import AgentProcess
 from bench.commit_log_peer import CACHE, WORKLOAD, CommitLogPeer
@@ -57,8 +57,8 @@ QUICK = 2_000
 WITHIN_S = 900
 # Rounds that do not count, until Java has compiled what runs often, on both sides.
 WARM_UPS = 4
-# Single changes, and the pause between two of them.
-SINGLE, QUICK_SINGLE, PAUSE_S = 300, 20, 0.1
+# Single changes of one round, while nothing else is written.
+SINGLE, QUICK_SINGLE = 60, 5
 # The same changes in one table or in many: at a steady rate for so long, and as a backlog, of which each micro-batch
 # takes so many.
 TABLES, QUICK_TABLES = 200, 20
@@ -210,89 +210,66 @@ def _stages(run: Run, workload: str, path: WholePath, directory: Path, broker: B
     run.value(f"{workload}, Spark: the pipeline less its stages", [whole - sum(spent.values())], "µs of CPU per event")
 
 
-def latency(run: Run, spark: SparkSession, directory: Path, broker: Broker, *, quick: bool) -> None:
-    """From the moment that a change is durable in a log to the moment that a waiting consumer has its record."""
-    from confluent_kafka import Consumer
-
-    schema, count = schema_of("single"), QUICK_SINGLE if quick else SINGLE
-    topic = broker.topic(name=f"penstock.{schema.table}", flush_messages=2**63 - 1)
-    logged: dict[int, float] = {}
-    received: list[float] = []
-    consumer = Consumer({"bootstrap.servers": broker.address, "group.id": "latency", "auto.offset.reset": "earliest"})
-    consumer.subscribe([topic])
-    ended = threading.Event()
-
-    def receive() -> None:
-        while len(received) < count + 1 and not ended.is_set():
-            message = consumer.poll(0.2)
-            if message is not None and message.error() is None:
-                received.append(time.monotonic())
-
-    kafka = KafkaSettings(bootstrap_servers=(broker.address,))
-    logs = directory / "logs"
-    with (
-        TableLog.open(str(logs / str(schema.table)), schema, node="n1") as log,
-        RunningPipeline(spark, directory / "pipeline-latency", [logs], kafka) as pipeline,
-    ):
-        receiver = threading.Thread(target=receive)
-        receiver.start()
-        try:
-            # The first one waits for the topic and the query; it does not count.
-            append(log, schema, 0, 1)
-            pipeline.wait(lambda status: status.copies >= 1)
-            for number in range(1, count + 1):
-                append(log, schema, number, 1)
-                logged[number] = time.monotonic()
-                time.sleep(PAUSE_S)
-            pipeline.wait(lambda status: status.copies > count)
-            receiver.join(timeout=60)
-        finally:
-            ended.set()
-            receiver.join()
-            consumer.close()
-    run.check(f"each of {count} single changes has one record", len(received) == count + 1)
-    # One at a time, and one partition: records come in the order of the log.
-    times = [(received[number] - logged[number]) * 1000 for number in range(1, count + 1)]
-    run.value(
-        "log to Kafka record, p50", [percentile(times, 0.5)], "ms", Target(at_most=500), note=f"{count} single changes"
-    )
-    run.value("log to Kafka record, p99", [percentile(times, 0.99)], "ms")
-
-
 def many_tables(run: Run, spark: SparkSession, directory: Path, broker: Broker, *, quick: bool) -> None:
-    """The same changes in many tables or in one: as they come, at the same rate, and as a backlog."""
+    """The same changes in many tables or in one, as they come, at the same rate; and how soon each single one comes.
+
+    Cost and delay are of the same pipelines, with the default settings: one can be bought with the other, by taking
+    more at a time. Single changes go to a table of their own, first while all others are quiet and then among them.
+    """
     tables = QUICK_TABLES if quick else TABLES
     seconds = QUICK_SECONDS if quick else SECONDS
     cost = spark_side.Cost(spark)
     behind: dict[int, list[float]] = {1: [], tables: []}
+    quiet: dict[int, list[list[float]]] = {1: [], tables: []}
+    busy: dict[int, list[list[float]]] = {1: [], tables: []}
 
     def side(count: int) -> Sample:
         place = directory / f"rate-{uuid.uuid4().hex[:8]}"
         kafka = KafkaSettings(bootstrap_servers=(broker.address,), topic_prefix=place.name)
+        topic = broker.topic(name=f"{place.name}.{paced_writer.SINGLE.table}", flush_messages=2**63 - 1)
         with (
-            PacedWriter(place / "logs", count, RATE, seconds) as writer,
+            PacedWriter(place / "logs", count, RATE, seconds, broker.address, topic) as writer,
             RunningPipeline(spark, place, [place / "logs"], kafka) as pipeline,
         ):
             # The first changes make the topics and do not count.
-            pipeline.wait(lambda status: status.copies >= writer.first)
+            pipeline.wait(lambda status: status.copies >= writer.written)
+            quiet[count].append(writer.quiet(QUICK_SINGLE if quick else SINGLE))
+            before = writer.written
+            pipeline.wait(lambda status: status.copies >= before)
             wall, cpu = time.monotonic(), cost.cpu_s()
             writer.go()
             written = time.monotonic()
-            done = pipeline.wait(lambda status: status.copies >= writer.total)
+            done = pipeline.wait(lambda status: status.copies >= writer.written)
             ended = time.monotonic()
-            sample = Sample(writer.total - writer.first, ended - wall, cost.cpu_s() - cpu)
+            sample = Sample(writer.written - before, ended - wall, cost.cpu_s() - cpu)
+            busy[count].append(writer.delivered_ms())
+            total = writer.written
         behind[count].append(ended - written)
-        if (done.copies, done.sinks["kafka"].records) != (writer.total, writer.total):
+        if (done.copies, done.sinks["kafka"].records) != (total, total):
             raise CheckFailed(f"{count} tables: {done.copies} changes became {done.sinks['kafka'].records} records")
         shutil.rmtree(place)
         return sample
 
     side(1)
+    for found in (behind, quiet, busy):
+        found[1].clear()
     a, b = interleave(lambda: side(tables), lambda: side(1), PAIRS_MIN)
-    run.check(f"{a[0].amount:,} changes became as many records in each round", True)
-    _compare_tables(run, f"{tables} tables ÷ one, CPU per change at the same rate", a, b, 1.3, f"{RATE:,} changes/s")
+    run.check(f"{a[0].amount:,} changes became as many records in each round, each single one once", True)
+    rate = f"{RATE:,} changes/s"
+    _compare_tables(run, f"{tables} tables ÷ one, CPU per change at the same rate", a, b, 1.3, rate)
+    for count, label in ((tables, f"{tables} tables"), (1, "one table")):
+        for found, when in ((quiet, "quiet"), (busy, rate)):
+            _delays(run, f"{label}, {when}", found[count], judged=count == tables)
     run.value(f"{tables} tables, delivered after the last change", behind[tables], "s")
     _backlog(run, spark, directory, broker, tables, quick=quick)
+
+
+def _delays(run: Run, where: str, rounds: Sequence[Sequence[float]], *, judged: bool) -> None:
+    """From the moment that a change is durable in a log to the moment that a waiting consumer has its record."""
+    note = f"{len(rounds[0])} single changes in each of {len(rounds)} rounds"
+    for share, label, target in ((0.5, "p50", Target(at_most=500) if judged else None), (0.99, "p99", None)):
+        values = [percentile(times, share) for times in rounds]
+        run.value(f"log to Kafka record, {where}, {label}", values, "ms", target, note=note)
 
 
 def _compare_tables(
@@ -367,10 +344,8 @@ def long_run(run: Run, spark: SparkSession, directory: Path, broker: Broker) -> 
 def measure(run: Run, directory: Path, chosen: argparse.Namespace) -> None:
     memory = {"spark.driver.memory": "1g"}
     with spark_side.session(directory, peers=False, **memory) as spark, Broker(directory) as broker:
-        for part in (latency, many_tables):
-            place = directory / part.__name__
-            place.mkdir()
-            part(run, spark, place, broker, quick=chosen.quick)
+        (directory / "many_tables").mkdir()
+        many_tables(run, spark, directory / "many_tables", broker, quick=chosen.quick)
         with CassandraServer(LATEST, directory / "node", cache=CACHE, note=say) as node:
             create_tables(node)
             for workload in ROUND:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,25 +9,19 @@ import pytest
 import structlog
 from hypothesis import settings
 
+from tests import counted
 from tests.groups import group_of
 
 # How long an example takes says how busy the machine is, and nothing about the code.
 settings.register_profile("untimed", settings(deadline=None))
 settings.load_profile("untimed")
 
-# Recorded with `record_property` by the tests that count; the values add up.
-COUNTED = ("crash schedules", "refusal schedules", "kills")
-
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    totals: Counter[str] = Counter()
-    for report in terminalreporter.getreports("passed"):
-        for name, value in getattr(report, "user_properties", ()):
-            if name in COUNTED and report.when == "call":
-                totals[name] += int(str(value))
-    for name in COUNTED:
-        if totals[name]:
-            terminalreporter.write_line(f"{name}: {totals[name]}, lost 0, invented 0")
+    reports = [report for kind in ("passed", "failed") for report in terminalreporter.getreports(kind)]
+    recorded = [one for report in reports if report.when == "call" for one in report.user_properties]
+    for line in counted.summary(recorded):
+        terminalreporter.write_line(line)
 
 
 @pytest.fixture(autouse=True)

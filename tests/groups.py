@@ -11,7 +11,9 @@ from __future__ import annotations
 import re
 
 _ON_CASSANDRA = re.compile(r"tests/integration/cassandra/(\w+)\.py::\w+(?:\[(.*)\])?", re.DOTALL)
-_WITH_A_SERVER = re.compile(r"tests/integration/pipeline/(test_kafka|test_losses|test_search)\.py::.*", re.DOTALL)
+_WITH_A_SERVER = re.compile(
+    r"tests/integration/pipeline/(test_kafka|test_kafka_progress|test_losses|test_search)\.py::.*", re.DOTALL
+)
 _ON_DELTA_SPARK = re.compile(r"tests/integration/pipeline/test_(?:delta_spark|spark_connect)\.py::.*", re.DOTALL)
 _ON_SPARK = re.compile(r"tests/integration/pipeline/test_(?:pipeline|source|dead_letters)\w*\.py::.*", re.DOTALL)
 _WITH_A_PEER = re.compile(r"tests/integration/(test_commit_log_(?:writer_)?referee)\.py::.*", re.DOTALL)

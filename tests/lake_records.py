@@ -12,7 +12,7 @@ from deltalake import DeltaTable, QueryBuilder
 
 from penstock.formats import avro
 from penstock.model import types
-from penstock.model.change import Change, Op, Origin
+from penstock.model.change import Change, Deletion, Op, Origin
 from penstock.model.schema import Column, Role, TableId, TableSchema
 from penstock.pipeline.records import Records, row_type
 from penstock.pipeline.sinks.sink import Sink, Task
@@ -54,6 +54,13 @@ def records(schema: TableSchema, changes: Iterable[tuple[Key, Row | None]], *, v
         None,
         pa.array(range(version, version + len(listed)), pa.int64()),
     )
+
+
+def truncation(schema: TableSchema, *, version: int = 1) -> Records:
+    """The record that says that the table was truncated."""
+    made = [Change(Op.TRUNCATE, time=version, deletion=Deletion(version))]
+    nothing = pa.nulls(1, row_type(schema))
+    return Records(schema, avro.encode(schema, made), nothing, nothing, pa.array([version], pa.int64()))
 
 
 def deliver(sink: Sink, batch: int, parts: Mapping[int, Iterable[Records]], *, pipeline: str = "p") -> list[bytes]:

@@ -1,12 +1,14 @@
 """A pipeline's query without Spark: what Spark does for it, in this process, with crashes wherever a test wants them.
 
 Spark notes how far a batch goes before it begins it, and that it is done after it; a batch that is not noted as done
-comes again after a crash, with the same end. Only then does it tell the source what is delivered. What is noted lives
-in the `Query`, like Spark's checkpoint on disk; `start` is a new process, which knows nothing else.
+comes again after a crash, with the same end. Only then does it tell the source what is delivered. What is noted is in
+the files that Spark has, in the directory that the pipeline gives to a query; `start` is a new process, which knows
+nothing else.
 """
 
 from __future__ import annotations
 
+import json
 import pickle
 from collections.abc import Iterator
 from contextlib import suppress
@@ -43,20 +45,27 @@ class Query:
     def __init__(self, settings: Settings, monkeypatch: pytest.MonkeyPatch, **options: str) -> None:
         self._settings = settings
         self._options = options
-        # Spark's checkpoint: where the query began, the end of each batch, and which batch was done last. The pipeline
-        # looks for its files by their names.
-        self.ends: list[dict[str, Any]] = []
-        self.done = -1
-        self._directory = settings.pipeline.checkpoint_directory / "spark"
+        self._pipeline: Pipeline | None = None
+        self._initial: dict[str, Any] | None = None
         # The pipeline calls this in the place of Spark's tasks.
         monkeypatch.setattr(pipelines, "_tasks", run_tasks)
 
     def start(self) -> Query:
+        if self._pipeline is not None:
+            # The operating system does this for a process that has ended.
+            self._pipeline._end()
         self._pipeline = Pipeline(self._settings)
+        self._pipeline._begin()
+        self._directory = self._pipeline._begin_query()
         buckets = self._settings.pipeline.buckets or 1
         self._source: SourceOptions = parse({**pipeline_options(self._settings, buckets), **self._options})
         self._planner = Planner(self._source)
         return self
+
+    @property
+    def done(self) -> int:
+        """The last batch that Spark knows to be done."""
+        return max((int(file.name) for file in (self._directory / "commits").iterdir()), default=-1)
 
     def run(self) -> Query:
         """Do all that there is to do."""
@@ -66,34 +75,39 @@ class Query:
 
     def step(self) -> bool:
         """One batch; False when there was nothing to do."""
-        if not self.ends:
-            self.ends.append(to_offset(self._planner.initial()))
         number = self.done + 1
-        # The first end is where the query began.
-        if len(self.ends) < number + 2:
-            latest = to_offset(self._planner.latest(from_offset(self.ends[-1]), self._limits()))
-            if latest == self.ends[-1]:
+        if self._initial is None:
+            self._initial = to_offset(self._planner.initial())
+        begin = self._end_of(number - 1) if number else self._initial
+        assert begin is not None, "Spark does not start without the end of the batch before"
+        end = self._end_of(number)
+        if end is None:
+            end = to_offset(self._planner.latest(from_offset(begin), self._limits()))
+            if end == begin:
                 return False
-            self.ends.append(latest)
-            self._note("offsets", number)
-        begin, end = from_offset(self.ends[number]), from_offset(self.ends[number + 1])
-        self._deliver(list(self._read(self._planner.partitions(begin, end))), number)
+            (self._directory / "offsets" / str(number)).write_text(f"v1\n{{}}\n{json.dumps(end)}")
+        tasks = self._planner.partitions(from_offset(begin), from_offset(end))
+        self._deliver(list(self._read(tasks)), number)
         self.note_done(number)
-        self._planner.commit(end)
+        self._planner.commit(from_offset(end))
         return True
 
     def note_done(self, number: int) -> None:
         """Spark's own commit."""
-        self.done = number
-        self._note("commits", number)
+        (self._directory / "commits" / str(number)).write_text("v1\n{}")
 
-    def _note(self, kind: str, number: int) -> None:
-        (self._directory / kind).mkdir(parents=True, exist_ok=True)
-        (self._directory / kind / str(number)).touch()
+    def _end_of(self, number: int) -> dict[str, Any] | None:
+        file = self._directory / "offsets" / str(number)
+        if not file.exists():
+            return None
+        end: dict[str, Any] = json.loads(file.read_text().split("\n")[2])
+        return end
 
     def stop(self) -> None:
         """End in good order."""
         self._planner.close()
+        assert self._pipeline is not None
+        self._pipeline._end()
 
     def _limits(self) -> Limits:
         return Limits(self._source.max_rows_per_trigger, self._source.max_bytes_per_trigger)
@@ -106,6 +120,7 @@ class Query:
             yield from read_runs(opened, self._source.buckets, copied)
 
     def _deliver(self, frame: Any, number: int) -> None:
+        assert self._pipeline is not None
         with suppress(RuntimeError):
             self._pipeline._deliver(frame, number)
             return

@@ -9,17 +9,18 @@ from __future__ import annotations
 import ipaddress
 import struct
 import uuid
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from decimal import Context, Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from penstock.capture.cassandra.decoding.decoder import Decoder, MemoryParking
+from penstock.capture.cassandra.decoding.decoder import Decoder, MemoryParking, ParkedEntry
 from penstock.capture.cassandra.schema.schemas import Schemas
 from penstock.capture.cassandra.schema.table import CassandraTable
 from penstock.capture.cassandra.segments.keystore import KeyStore
-from penstock.capture.cassandra.segments.sections import Damage, SegmentReader
+from penstock.capture.cassandra.segments.sections import Damage, Section, SegmentReader
 from penstock.errors import CorruptSegment, UnsupportedFormat
 from penstock.formats import avro
 from penstock.model.change import (
@@ -67,44 +68,48 @@ class Entry(NamedTuple):
 
 
 def expected(
-    lines: Sequence[dict[str, Any]], tables: Mapping[str, CassandraTable], file: str, *, crafted: bool = False
+    lines: Sequence[dict[str, Any]],
+    tables: Mapping[str, CassandraTable],
+    file: str,
+    senseless: list[int] | None = None,
 ) -> list[Entry]:
     """The peer's lines of one file, without the summary, as entries.
 
-    A crafted one may hold values that do not fit their type: Cassandra does not look at those of keys and static rows.
-    Such an entry is left out.
+    A crafted file may hold values that do not fit their type: Cassandra does not look at those of keys and static rows.
+    The positions of such entries go to `senseless`, where it is given.
     """
     entries = []
     for line in lines:
         try:
             entries.append(_entry(line, tables, file))
         except (ValueError, struct.error):
-            if not crafted:
+            if senseless is None:
                 raise
+            senseless.append(line["position"])
     return entries
 
 
 class Reading(NamedTuple):
-    """What our reader and decoder make of a file: entries, what they report as damage, and what waits for a schema."""
+    """What our reader and decoder make of a file: entries, what they report as damage, and what waits for a schema.
+
+    `released` is what waits only behind another entry of its table: what it is when decoded without that one.
+    """
 
     entries: list[Entry]
     damage: list[Damage]
     parked: list[int]
+    released: list[Entry]
 
 
 def decoded(path: Path, tables: Sequence[CassandraTable], keys: KeyStore | None = None) -> Reading:
     """Our reading of a file, of what its markers vouch for, as Cassandra reads."""
-    schemas = Schemas()
-    for table in tables:
-        schemas.add(table)
-    wanted = {table.id for table in tables}
     parking = MemoryParking()
-    decoder = Decoder(schemas, captures=lambda table: table.id in wanted, parking=parking)
+    decoder = _decoder(tables, parking)
     damage: list[Damage] = []
     try:
         reader = SegmentReader(str(path), keys=keys)
     except (CorruptSegment, UnsupportedFormat) as error:
-        return Reading([], [Damage(path.name, 0, 0, "header", str(error))], [])
+        return Reading([], [Damage(path.name, 0, 0, "header", str(error))], [], [])
     with reader:
         decoder.begin(reader.header, reader.name)
         for item in reader.sections(written=False):
@@ -112,7 +117,35 @@ def decoded(path: Path, tables: Sequence[CassandraTable], keys: KeyStore | None 
                 damage.append(item)
             else:
                 decoder.decode(item)
+    released = []
+    for waiting in parking.entries():
+        alone = _decoder(tables, MemoryParking())
+        alone.begin(reader.header, reader.name)
+        alone.decode(_section_of(waiting))
+        damage += alone.damage
+        released += _entries(alone)
     damage += decoder.damage
+    parked = sorted(entry.position for entry in parking.entries())
+    return Reading(_entries(decoder), damage, parked, released)
+
+
+def _decoder(tables: Sequence[CassandraTable], parking: MemoryParking) -> Decoder:
+    schemas = Schemas()
+    for table in tables:
+        schemas.add(table)
+    wanted = {table.id for table in tables}
+    return Decoder(schemas, captures=lambda table: table.id in wanted, parking=parking)
+
+
+def _section_of(entry: ParkedEntry) -> Section:
+    """A section with this entry alone, where it stood."""
+    size = struct.pack(">i", len(entry.data))
+    first = zlib.crc32(size)
+    data = size + struct.pack(">I", first) + entry.data + struct.pack(">I", zlib.crc32(entry.data, first))
+    return Section(data, entry.position - len(data), sealed=True)
+
+
+def _entries(decoder: Decoder) -> list[Entry]:
     found: dict[int, list[tuple[int, TableId, Change]]] = {}
     for batch in decoder.take():
         for change in avro.decode(batch):
@@ -124,7 +157,7 @@ def decoded(path: Path, tables: Sequence[CassandraTable], keys: KeyStore | None 
     for position in sorted(found):
         changes = sorted(found[position], key=lambda item: item[0])
         entries.append(Entry(position, tuple((table, change) for _, table, change in changes)))
-    return Reading(entries, damage, sorted(entry.position for entry in parking.entries()))
+    return entries
 
 
 def _entry(line: dict[str, Any], tables: Mapping[str, CassandraTable], file: str) -> Entry:
@@ -347,91 +380,6 @@ def _signed_vints(data: bytes) -> list[int]:
         value, at = _vint(data, at)
         found.append(value >> 1 ^ -(value & 1))
     return found
-
-
-# The comparison.
-
-
-def difference(
-    reading: Reading, theirs: Sequence[Entry], summary: Mapping[str, Any], good: Sequence[Entry], *, crafted: bool
-) -> str | None:
-    """What is wrong when our reading of a damaged segment is held against Cassandra's; None when nothing is.
-
-    The two agree entry by entry. Where they are meant to differ, ours has all that Cassandra takes, and nothing that
-    did not stand in the `good` segment:
-
-    - Where a decompressor or cipher fails with an error that Cassandra's reader does not expect, it gives the file up;
-      ours leaves the section out and goes on.
-    - Cassandra takes zeros inside a section for the end of the file, ours for the end of the section.
-    - Behind a section that it cannot decompress Cassandra does not count the section's length, so that its positions
-      are too small from there on. Of an encrypted section that the file's end cuts it takes nothing, ours the whole
-      chunks.
-
-    In four cases ours has less:
-
-    - An entry that crosses the end of its section is refused. Cassandra reads on behind the end, which a marker or a
-      section's length may give wrongly, and takes that one entry.
-    - A section that says to be longer than any segment is left out; Cassandra makes room for it if it can.
-    - An entry with a column that is not known, and what follows of its table, is parked; to Cassandra it is an error.
-    - Of nonsense with fitting checksums (`crafted`), ours refuses more. What both take is the same.
-    """
-    wanted = [entry for entry in theirs if entry.changes]
-    ours, wanted = [_normal(entry) for entry in reading.entries], [_normal(entry) for entry in wanted]
-    if ours == wanted:
-        return None
-    if reading.parked:
-        before = [entry for entry in wanted if entry.position < reading.parked[0]]
-        waiting = {entry.position for entry in wanted[len(before) :]}
-        return None if ours == before and waiting <= set(reading.parked) else "ours parks other entries"
-    if crafted:
-        known = {entry.position: entry for entry in wanted}
-        refused = sum(damage.what == "mutation" for damage in reading.damage)
-        if all(known.get(entry.position) == entry for entry in ours) and len(ours) + refused >= len(wanted):
-            return None
-        return f"of what was crafted: {_first(ours, wanted)}"
-    ours, wanted = _unplaced(ours), _unplaced(wanted)
-    if not _within(ours, _unplaced([_normal(entry) for entry in good])):
-        return "ours has entries that were never written"
-    more = any(damage.what == "section" or "zeros" in damage.message for damage in reading.damage)
-    if len(ours) > len(wanted) and summary["aborted"] is None and not more:
-        return f"{len(ours) - len(wanted)} entries too many; first difference at {_first(ours, wanted)}"
-    missing = [entry for entry in wanted if entry not in ours]
-    allowed = _crossings(reading.damage)
-    if any("bytes is longer than" in damage.message for damage in reading.damage):
-        allowed = len(wanted)
-    if _within([entry for entry in wanted if entry in ours], ours) and len(missing) <= allowed:
-        return None
-    return f"{len(ours)} entries here, {len(wanted)} there; first difference at {_first(ours, wanted)}"
-
-
-def _within(some: Sequence[Entry], all_: Sequence[Entry]) -> bool:
-    """Whether `some` are among `all_`, in this order."""
-    rest = iter(all_)
-    return all(entry in rest for entry in some)
-
-
-def _crossings(damage: Sequence[Damage]) -> int:
-    """How many entries may have crossed a section's end."""
-    return sum(one.what in ("entry size", "marker", "section") for one in damage)
-
-
-def _first(ours: Sequence[Entry], theirs: Sequence[Entry]) -> str:
-    for one, other in zip(ours, theirs, strict=False):
-        if one != other:
-            return f"{one.position}:\n  ours   {one.changes}\n  theirs {other.changes} at {other.position}"
-    return "the end"
-
-
-def _unplaced(entries: Sequence[Entry]) -> list[Entry]:
-    return [
-        Entry(0, tuple((table, replace(change, origin=Origin())) for table, change in entry.changes))
-        for entry in entries
-    ]
-
-
-def _normal(entry: Entry) -> Entry:
-    """Without what Cassandra leaves out and orders anew when it reads, all of which no Cassandra writes."""
-    return Entry(entry.position, tuple((table, tidied(change)) for table, change in entry.changes))
 
 
 def tidied(change: Change) -> Change:

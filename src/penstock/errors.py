@@ -32,7 +32,11 @@
     ├── AgentUnreachable        an agent does not serve its logs, or not in time
     ├── SchemaChanged           a stream of plain columns meets a newer version of its table
     ├── SchemaRefused           a target does not take a table's schema
+    ├── PipelineLocked          another driver runs the pipeline
+    ├── PipelineFenced          another driver has taken the pipeline over; this one must stop
+    │   └── SchemaUnfit         … and no policy could make it
     ├── DeliveryFailed          a target did not take a batch; it will be tried again
+    ├── DeliveryInDoubt         whether a target has a batch already cannot be told; it is not sent
     ├── TargetRefused           a target refuses the login, the rights or the whole request
     └── DeadLettersFull         no room for another dead letter
 
@@ -220,9 +224,36 @@ class SchemaRefused(PenstockError):
     )
 
 
+class PipelineLocked(PenstockError):
+    hint = (
+        "One driver per checkpoint: stop the other one, or give this pipeline a name and a checkpoint directory of its "
+        "own. If the other machine is gone for good and its lock stays, delete the named file."
+    )
+
+
+class PipelineFenced(PenstockError):
+    retry = Retry.NEVER
+    hint = "This driver commits nothing more, and nothing is lost: the other one goes on from the last batch."
+
+
+class SchemaUnfit(SchemaRefused):
+    hint = (
+        "No schema policy makes this fit. Alter the target by hand, or move it away: one that is not there is made as "
+        "the table is."
+    )
+
+
 class DeliveryFailed(PenstockError):
     retry = Retry.TIMED
     hint = "The batch is delivered again until the target takes it; nothing is lost meanwhile."
+
+
+class DeliveryInDoubt(PenstockError):
+    hint = (
+        "Nothing was sent. Bring the topic back if you can. Otherwise look whether the tables' topics end with the "
+        "batch (each record's header names it), then delete sinks/kafka/progress.json in the checkpoint: the pipeline "
+        "goes on, and the records of that one batch may come twice."
+    )
 
 
 class AgentUnreachable(PenstockError):

@@ -42,6 +42,7 @@ COMMIT_LOG_MUTATIONS: Final = "penstock_commit_log_mutations_total"
 COMMIT_LOG_SKIPPED: Final = "penstock_commit_log_skipped_mutations_total"
 COMMIT_LOG_DAMAGED: Final = "penstock_commit_log_damaged_places_total"
 COMMIT_LOG_SEGMENTS: Final = "penstock_commit_log_segments_total"
+UNREADABLE_CHECKPOINTS: Final = "penstock_unreadable_checkpoint_files"
 PARKED_ENTRIES: Final = "penstock_parked_entries"
 PARKED_ENTRIES_TOTAL: Final = "penstock_parked_entries_total"
 PARKED_BYTES: Final = "penstock_parked_bytes"
@@ -107,6 +108,7 @@ METRICS: Final = (
     COMMIT_LOG_SKIPPED,
     COMMIT_LOG_DAMAGED,
     COMMIT_LOG_SEGMENTS,
+    UNREADABLE_CHECKPOINTS,
     PARKED_ENTRIES,
     PARKED_ENTRIES_TOTAL,
     PARKED_BYTES,

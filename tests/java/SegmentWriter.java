@@ -212,7 +212,7 @@ final class SegmentWriter {
         row.newRow(clustering);
         set(row, "quantity", random.nextInt(), 0);
         set(row, "total", random.nextLong(), 0);
-        if (random.nextInt(10) == 0) row.addCell(BufferCell.tombstone(column("note"), time, time / 1_000_000));
+        if (random.nextInt(10) == 0) row.addCell(BufferCell.tombstone(column("note"), time, second()));
         else set(row, "note", "changed " + random.nextInt(1000), 0);
         return update(key, row.build(), "quantity", "total", "note");
     }
@@ -225,7 +225,7 @@ final class SegmentWriter {
         for (int i = 0; i < 2; i++) {
             CellPath path = CellPath.create(UTF8Type.instance.decompose("element " + random.nextInt(50) + i));
             ByteBuffer value = map ? UTF8Type.instance.decompose("value " + random.nextInt(1000)) : ByteBufferUtil.EMPTY_BYTE_BUFFER;
-            row.addCell(BufferCell.expiring(column, time, DAY_S, time / 1_000_000, value, path));
+            row.addCell(BufferCell.expiring(column, time, DAY_S, second(), value, path));
         }
         return update(key, row.build(), name);
     }
@@ -241,7 +241,7 @@ final class SegmentWriter {
     private Row.Builder row(Clustering<?> clustering, int ttl) {
         Row.Builder row = BTreeRow.unsortedBuilder();
         row.newRow(clustering);
-        row.addPrimaryKeyLivenessInfo(LivenessInfo.create(time, ttl, time / 1_000_000));
+        row.addPrimaryKeyLivenessInfo(LivenessInfo.create(time, ttl, second()));
         return row;
     }
 
@@ -250,7 +250,7 @@ final class SegmentWriter {
         ByteBuffer bytes = bytes(column.type, value);
         row.addCell(ttl == 0
             ? BufferCell.live(column, time, bytes)
-            : BufferCell.expiring(column, time, ttl, time / 1_000_000, bytes));
+            : BufferCell.expiring(column, time, ttl, second(), bytes));
     }
 
     private PartitionUpdate update(DecoratedKey key, Row row, String... columns) {
@@ -265,8 +265,21 @@ final class SegmentWriter {
         return new PartitionUpdate.Builder(table, key, columns.build(), 1);
     }
 
+    /** 4.1 takes an int, the later ones a long. */
+    private int second() {
+        return (int) (time / 1_000_000);
+    }
+
     private DeletionTime deletion() {
-        return DeletionTime.build(time, time / 1_000_000);
+        try {
+            try {
+                return (DeletionTime) DeletionTime.class.getMethod("build", long.class, long.class).invoke(null, time, second());
+            } catch (NoSuchMethodException e) {
+                return DeletionTime.class.getConstructor(long.class, int.class).newInstance(time, second());
+            }
+        } catch (ReflectiveOperationException e) {
+            throw new IllegalStateException(e);
+        }
     }
 
     private DecoratedKey key(Object value) {

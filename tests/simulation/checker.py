@@ -14,13 +14,25 @@ the moment of a crash; a finding says what was there afterwards. Every broken pr
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+import re
+from collections import Counter
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
 # A place in the log; any totally ordered value will do. None stands for the place before the first change.
 Place = tuple[int, ...]
 Value = Hashable
+
+
+# Beside the judge's own words: damage that is told, an error that nobody expected, a run or a caller that went wrong.
+_PROMISE = re.compile(r"(?:lost|invented|gap|order|moved|torn|checkpoint|damage|conduct|raised|does not run)(?=:)")
+
+
+def promises(problems: Iterable[str]) -> Counter[str]:
+    """Which promises these lines say are broken, each once."""
+    found = (_PROMISE.search(problem) for problem in problems)
+    return Counter({match.group() if match is not None else "unknown" for match in found})
 
 
 @dataclass
@@ -40,6 +52,17 @@ class History:
     # Per subscription: places whose commit was begun, and the last one that was acknowledged.
     commits: dict[str, list[Place]] = field(default_factory=dict)
     committed: dict[str, Place] = field(default_factory=dict)
+
+    def owes(self) -> bool:
+        """Whether there is anything whose loss would be a broken promise."""
+        return bool(self.acknowledged or self.seen or self.committed)
+
+    def extent(self) -> tuple[object, ...]:
+        """How far it has come: within one run, two histories of the same extent are the same."""
+        return (
+            *map(len, (self.attempted, self.acknowledged, self.failed, self.absent, self.seen)),
+            *((name, len(places), self.committed.get(name)) for name, places in sorted(self.commits.items())),
+        )
 
     def copy(self) -> History:
         return History(

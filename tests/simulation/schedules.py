@@ -1,13 +1,16 @@
 """Schedules: workloads of the log, crashed at every step in every way, and once more while it recovers and goes on.
 
-One schedule is a workload, a step, a crash, and perhaps a second step and crash in what follows. It prints as one line,
-`workload:seed:step:crash:step:crash`, which `replay` runs again. A disk that looks the same as another one after the
-same step is not counted twice.
+One schedule is a run of a workload, a step at which the power fails, what survives, and a second step and crash in what
+follows. It prints as one line, `workload:seed:step:crash:step:crash`, which `replay` runs again, and counts once:
+a crash that leaves the disk of an earlier one, with the same promises made, is the earlier one. A schedule *can fail*
+when the log owes something at one of its two crashes: an acknowledged change, one that a reader was given, or a
+committed checkpoint. Others are run and judged too, for what they may invent, and counted apart.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from random import Random
 from typing import NamedTuple
@@ -15,7 +18,7 @@ from typing import NamedTuple
 from penstock.sandbox.crash_files import CrashFiles
 from penstock.sandbox.power_loss import Crash, Mode
 from penstock.settings import Acknowledge, Codec, LogSettings
-from tests.simulation.checker import History
+from tests.simulation.checker import History, promises
 from tests.simulation.session import Session, after
 
 # How many seeds each mode gets at one step; the first five have only one outcome each.
@@ -183,9 +186,28 @@ class Schedule(NamedTuple):
 class Tally:
     """What an exploration came to."""
 
+    # Schedules in which something could be lost.
     schedules: int = 0
+    # Schedules in which the log owed nothing, so that it could only invent.
+    owing_nothing: int = 0
     steps: int = 0
     failures: list[str] = field(default_factory=list)
+    # In how many schedules each promise was broken, by the judge's word for it.
+    broken: Counter[str] = field(default_factory=Counter)
+
+    def count(self, schedule: Schedule, problems: list[str], *, at_stake: bool) -> None:
+        if at_stake:
+            self.schedules += 1
+        else:
+            self.owing_nothing += 1
+        self.broken += promises(problems)
+        self.failures += [f"{schedule}  {problem}" for problem in problems[:1]]
+
+    def add(self, other: Tally) -> None:
+        self.schedules += other.schedules
+        self.owing_nothing += other.owing_nothing
+        self.failures += other.failures
+        self.broken += other.broken
 
 
 def schedules_at(workload: str, seed: int, step: int, files: CrashFiles) -> Iterator[Schedule]:
@@ -203,7 +225,10 @@ def schedules_at(workload: str, seed: int, step: int, files: CrashFiles) -> Iter
 
 
 class Explorer:
-    """One run of one workload, with a crash of each kind before each of its steps."""
+    """One run of one workload, with a crash of each kind before each of its steps.
+
+    `spoil` stands in for a log that keeps nothing: it is given the disk of each crash and gives the one to go on with.
+    """
 
     def __init__(
         self,
@@ -211,15 +236,21 @@ class Explorer:
         seed: int,
         *,
         only: Schedule | None = None,
+        every: int = 1,
         limit: int | None = None,
         failures_max: int = 10,
+        spoil: Callable[[CrashFiles], CrashFiles] = lambda files: files,
     ) -> None:
         self._workload = workload
         self._seed = seed
         self._only = only
+        self._every = every
         self._limit = limit
         # A failing log fails at many places; a few are enough to see why.
         self._failures_max = failures_max
+        self._spoil = spoil
+        # What the disk looked like after each crash, and what had been promised by then.
+        self._tried: set[Hashable] = set()
         self.tally = Tally()
         plan = WORKLOADS[workload]
         self.session = Session(CrashFiles(), Random(f"{workload}:{seed}"), plan.settings)
@@ -232,6 +263,7 @@ class Explorer:
             WORKLOADS[self._workload].run(self.session)
         except Exception as error:  # noqa: BLE001
             self.tally.failures.append(f"{self._workload}:{self._seed} does not run: {error!r}")
+            self.tally.broken["does not run"] += 1
         disk.watch = None
         # The crash after the last step.
         disk.steps += 1
@@ -247,12 +279,13 @@ class Explorer:
             if self._only.step == step:
                 self._try(self._only, files.clone_after_crash(self._only.crash))
             return
-        looks = set()
+        if step % self._every:
+            return
         for schedule in schedules_at(self._workload, self._seed, step, files):
             clone = files.clone_after_crash(schedule.crash)
-            look = hash(tuple(clone.contents().items()))
-            if look not in looks and not self._done():
-                looks.add(look)
+            look = (hash(tuple(sorted(clone.contents().items()))), self.session.history.extent())
+            if look not in self._tried and not self._done():
+                self._tried.add(look)
                 self._try(schedule, clone)
 
     def _excuse(self, session: Session, crash: Crash) -> None:
@@ -271,10 +304,11 @@ class Explorer:
         return self._limit is not None and self.tally.schedules >= self._limit
 
     def _try(self, schedule: Schedule, files: CrashFiles) -> None:
-        history = self.session.history.copy()
+        files = self._spoil(files)
         seconds: list[tuple[CrashFiles, History]] = []
-        later = after(self.session, files, history, schedule.step)
+        later = after(self.session, files, self.session.history.copy(), schedule.step)
         self._excuse(later, schedule.crash)
+        at_stake = later.history.owes()
 
         def watch(now: CrashFiles) -> None:
             if now.disk.steps == schedule.second_step:
@@ -287,16 +321,15 @@ class Explorer:
                 files.disk.watch = None
                 if not seconds:
                     seconds.append((files.clone_after_crash(schedule.second_crash), later.history.copy()))
-                for clone, told in seconds:
-                    last = after(later, clone, told, schedule.step)
-                    self._excuse(last, schedule.second_crash)
-                    problems += [f"second crash: {problem}" for problem in last.inspect()]
-                    last.close()
-                    self.tally.schedules += 1
+                clone, told = seconds[0]
+                last = after(later, self._spoil(clone), told, schedule.step)
+                self._excuse(last, schedule.second_crash)
+                at_stake = at_stake or last.history.owes()
+                problems += [f"second crash: {problem}" for problem in last.inspect()]
+                last.close()
         except Exception as error:  # noqa: BLE001
             problems = [f"raised: {error!r}"]
-        self.tally.schedules += 1
-        self.tally.failures += [f"{schedule}  {problem}" for problem in problems[:1]]
+        self.tally.count(schedule, problems, at_stake=at_stake)
 
 
 def _go_on(later: Session) -> list[str]:

@@ -145,7 +145,8 @@ class Session:
 
     def commit(self, name: str, lag: int = 0) -> None:
         """Let a subscription read to the end but `lag` batches, and commit."""
-        self.history.commits.setdefault(name, [])
+        if name not in self.history.commits:
+            self.history.commits[name] = self._beginning()
         with closing(Subscription.open(DIRECTORY, name, files=self.files, clock=self.clock)) as subscription:
             batches = list(subscription.batches())
             for batch in batches:
@@ -155,6 +156,12 @@ class Session:
                 self.history.commits[name].append(tuple(position))
                 subscription.commit(position)
                 self.history.committed[name] = tuple(position)
+
+    def _beginning(self) -> list[tuple[int, ...]]:
+        """Where a new subscription stands before its first commit: behind what retention has taken, if anything."""
+        with closing(LogReader(DIRECTORY, files=self.files)) as reader:
+            first = reader.first()
+        return [] if first == START else [tuple(first)]
 
     def retain(self) -> None:
         retention.apply(DIRECTORY, RetentionSettings(), files=self.files, clock=self.clock, modified=lambda path: 0)

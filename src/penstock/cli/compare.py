@@ -54,6 +54,7 @@ def compare(
     json: JsonOption = False,
 ) -> None:
     """Compare a table of a target with its source by ranges of keys, and name the rows that differ."""
+    from penstock.pipeline.checkpoint import repaired_rows
     from penstock.pipeline.compare.comparison import compare as run
     from penstock.pipeline.compare.repair import repair as mend
 
@@ -66,7 +67,8 @@ def compare(
         with _progress(shown=not json) as step:
             report = run(ours, theirs, progress=step)
             if repair and not report.same:
-                done = mend(ours, theirs, report, pipeline=settings.pipeline.name, progress=step)
+                known = repaired_rows(settings.pipeline.checkpoint_directory)
+                done = mend(ours, theirs, report, pipeline=settings.pipeline.name, progress=step, remembered=known)
     finally:
         ours.close()
     _print(report, json=json)

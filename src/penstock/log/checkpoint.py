@@ -187,3 +187,22 @@ def load_all(files: Files, directory: str) -> dict[str, Checkpoint | PenstockErr
         else:
             out[path] = checkpoint
     return out
+
+
+def unreadable(files: Files, root: str) -> dict[str, int]:
+    """How many checkpoints cannot be read, by the log's directory below `root`, where there are any."""
+    out: dict[str, int] = {}
+    try:
+        directories = sorted(files.list(root))
+    except OSError as error:
+        raise refused(error, "listing the logs", root) from error
+    for name in directories:
+        try:
+            found = load_all(files, f"{root}/{name}").values()
+        except PenstockError:
+            # No directory, or one that has just gone.
+            continue
+        count = sum(isinstance(one, PenstockError) for one in found)
+        if count:
+            out[name] = count
+    return out

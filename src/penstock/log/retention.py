@@ -3,7 +3,8 @@
 The writer never deletes; a consumer's side runs this. Files go oldest first and the newest always stays, so what is
 left is one unbroken run. The header of each file says where the last change before it was: with that, every
 subscription can tell a file that it had finished from changes that it lost, and names the lost range exactly, whenever
-it looks. A checkpoint that cannot be read holds every file, because nobody knows what it still needs.
+it looks. A checkpoint that cannot be read counts as one that has read nothing, because nobody knows what it still
+needs: it holds every file until the caps take it, as any slow subscription does, and each run names it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from penstock.log.checkpoint import Checkpoint
 from penstock.log.lock import try_lock
 from penstock.log.reader import LogReader
 from penstock.log.refusal import refused
-from penstock.model.position import Position
+from penstock.model.position import START, Position
 from penstock.settings import RetentionSettings
 from penstock.system.clock import Clock, SystemClock
 from penstock.system.files import Files, OsFiles
@@ -66,7 +67,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What one run did. `unreadable` are the checkpoints that hold everything until someone repairs them."""
+    """What one run did. `unreadable` are the checkpoints that hold all that the caps leave, until they are repaired."""
 
     removed: tuple[tuple[int, Reason], ...] = ()
     bytes: int = 0
@@ -163,12 +164,15 @@ class _Run:
             return Report()
         self._sweep(spans[0].number)
         subscribers, unreadable = self._subscribers()
-        for error in unreadable:
-            log.warning("unreadable checkpoint holds every file", directory=self._directory, error=str(error))
-        if unreadable:
-            return Report(unreadable=tuple(unreadable))
+        for path, error in unreadable.items():
+            log.warning(
+                "unreadable checkpoint holds every file that no cap takes", directory=self._directory, error=str(error)
+            )
+            subscribers.append(self._stand_in(path, modified if _needs_times(settings) else None))
         plan = removable(spans, subscribers, settings, now_us)
         losses = _losses(subscribers, plan)
+        lost_by_unreadable = [loss for loss in losses if loss.subscription in unreadable]
+        losses = [loss for loss in losses if loss.subscription not in unreadable]
         # The warning comes first: a run that is killed halfway has told of everything that it may have deleted.
         for loss in losses:
             log.warning(
@@ -178,13 +182,22 @@ class _Run:
                 after=str(loss.after),
                 through=str(loss.through),
             )
+        for loss in lost_by_unreadable:
+            # How far it had come stands in the file that cannot be read; restored from a copy, it says the rest itself.
+            log.warning(
+                "changes lost",
+                directory=self._directory,
+                subscription=os.path.basename(loss.subscription),
+                after="unknown",
+                through=str(loss.through),
+            )
         for span, reason in plan:
             self._delete(span.number)
             # Each deletion is durable before the next, so that a crash cannot bring back a file from the middle.
             self._files.sync_directory(self._directory)
             log.info("file deleted", directory=self._directory, file=span.number, reason=reason.value)
         removed = tuple((span.number, reason) for span, reason in plan)
-        return Report(removed, sum(span.bytes for span, _ in plan), tuple(losses))
+        return Report(removed, sum(span.bytes for span, _ in plan), tuple(losses), tuple(unreadable.values()))
 
     def _spans(self, modified: Callable[[str], int] | None) -> list[Span]:
         infos = self._reader.files()
@@ -197,19 +210,26 @@ class _Run:
             for info, last, time_us in zip(infos, lasts, times, strict=True)
         ]
 
-    def _subscribers(self) -> tuple[list[Checkpoint], list[PenstockError]]:
-        good, bad = [], []
+    def _subscribers(self) -> tuple[list[Checkpoint], dict[str, PenstockError]]:
+        """Those that can be read, and by their files those that cannot."""
+        good: list[Checkpoint] = []
+        bad: dict[str, PenstockError] = {}
         for path, found in checkpoint.load_all(self._files, self._directory).items():
             if isinstance(found, PenstockError):
-                bad.append(found)
+                bad[path] = found
                 continue
             try:
                 checkpoint.check(found, path, self._reader, found.subscription)
             except PenstockError as error:
-                bad.append(error)
+                bad[path] = error
             else:
                 good.append(found)
         return good, bad
+
+    def _stand_in(self, path: str, modified: Callable[[str], int] | None) -> Checkpoint:
+        """For one that cannot be read: it has read nothing, and last said something when its file was written."""
+        time_us = modified(path) if modified is not None else 0
+        return Checkpoint(self._reader.log_id, self._reader.table, path, START, time_us)
 
     def _delete(self, number: int) -> None:
         """Delete a file's data first: an index without data is swept later, data without index costs a slow look."""

@@ -64,13 +64,16 @@ class _Plan(NamedTuple):
     counter: bool
     # Of a non-frozen column: the type of its paths; None for a plain one.
     path: Type | None
+    # Cells up to this write time mean nothing: a column of this name was dropped then.
+    floor: int
 
 
 def _plan(column: Column) -> _Plan:
     path: Type | None = None
     if column.type.multi_cell:
         path = column.type.path_type or INT16
-    return _Plan(column, column.role is Role.STATIC, column.type.kind is Kind.COUNTER, path)
+    floor = NEVER if column.dropped_us is None else column.dropped_us
+    return _Plan(column, column.role is Role.STATIC, column.type.kind is Kind.COUNTER, path, floor)
 
 
 class TableState:
@@ -229,6 +232,7 @@ def _mark(row: RowState, marker: Marker, change_time: int | None, floor: int) ->
 
 def _put(row: RowState, plan: _Plan, cell: Set | Deleted | Delta, change_time: int | None, floor: int) -> None:
     name = plan.column.name
+    floor = max(floor, plan.floor)
     if plan.path is not None:
         delta = _as_delta(plan.column.type, cell, change_time)
         complex_ = row.complexes.get(name) or (CounterState() if plan.counter else ComplexState())

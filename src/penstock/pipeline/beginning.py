@@ -19,6 +19,7 @@ from penstock.model.batch import ChangeBatch
 from penstock.model.schema import TableId, TableSchema
 from penstock.pipeline.checkpoint import Checkpoint, usual_buckets
 from penstock.pipeline.compare.delta_rows import DeltaRows
+from penstock.pipeline.driver_lock import DriverLock
 from penstock.pipeline.fold.bootstrap import changes_of_rows
 from penstock.pipeline.fold.state import StateStore
 from penstock.pipeline.records import row_type
@@ -27,6 +28,7 @@ from penstock.pipeline.sinks.lakehouse.plain_values import from_lake
 from penstock.pipeline.sinks.lakehouse.values import to_lake
 from penstock.pipeline.source import source
 from penstock.pipeline.transforms.transforms import Transforms
+from penstock.system.clock import SystemClock
 
 if TYPE_CHECKING:
     from penstock.settings import Settings
@@ -42,7 +44,12 @@ def begin_from_delta(settings: Settings, tables: Sequence[TableId], as_of_us: in
     where = settings.pipeline
     opened = Checkpoint.open(where.checkpoint_directory, where.name, where.buckets, usual_buckets(where.master))
     counts: dict[TableId, int] = {}
-    StateStore(str(opened.state), opened.identity.buckets).load(_changes(settings, chosen, as_of_us, counts))
+    lock = DriverLock.take(opened.directory, SystemClock().now_us())
+    try:
+        opened.tidy()
+        StateStore(str(opened.state), opened.identity.buckets).load(_changes(settings, chosen, as_of_us, counts))
+    finally:
+        lock.release()
     return counts
 
 
@@ -50,7 +57,7 @@ def _chosen(settings: Settings, tables: Sequence[TableId]) -> list[TableSchema]:
     newest: dict[TableId, TableSchema] = {}
     for schema in source.schemas(settings).newest:
         known = newest.get(schema.table)
-        newest[schema.table] = schema if known is None or schema.version > known.version else known
+        newest[schema.table] = schema if known is None or schema.order > known.order else known
     for table in tables:
         if table not in newest:
             raise InvalidInput("no log has this table, so nobody knows its columns", table=table)

@@ -12,8 +12,9 @@ import functools
 import re
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -23,8 +24,10 @@ from penstock.errors import DeliveryFailed, PenstockError, Retry, ServerFailed, 
 from penstock.filters.functions import Functions
 from penstock.log.refusal import full_disk
 from penstock.model.schema import TableSchema
-from penstock.pipeline import dead_letters, outcome, runs
+from penstock.pipeline import dead_letters, outcome
 from penstock.pipeline.checkpoint import Checkpoint, usual_buckets
+from penstock.pipeline.driver_lock import DriverLock
+from penstock.pipeline.eras import Eras, EraStore, Header, prepared_as
 from penstock.pipeline.fold.state import StateStore
 from penstock.pipeline.outcome import Outcome
 from penstock.pipeline.session import spark_session
@@ -32,7 +35,7 @@ from penstock.pipeline.sinks.choice import make_sinks
 from penstock.pipeline.source import source
 from penstock.pipeline.spark_errors import java_gone, penstock_error
 from penstock.pipeline.status import PipelineStatus, StatusBoard
-from penstock.pipeline.task import TaskPlan, run
+from penstock.pipeline.task import TaskPlan, asked, run
 from penstock.pipeline.transforms.transforms import Transforms, check_against
 from penstock.pipeline.worker_process import task_begins
 from penstock.settings import Settings
@@ -45,6 +48,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 _LOOK_S = 0.2
+_LOCK_LOOK_S = 5.0
 _RETRY_S_MAX = 60.0
 # How Python prints an error at the end of a traceback.
 _RAISED = re.compile(r"^[A-Za-z_][\w.]*(?:Error|Exception|Warning|Interrupt): .+$", re.MULTILINE)
@@ -67,8 +71,11 @@ class Pipeline:
         self._stop = threading.Event()
         self._error: BaseException | None = None
         self._prepared: set[str] = set()
+        # The headers of runs that were met in batches that are done, and in those and the one under way.
+        self._headers: dict[bytes, Header] = {}
+        self._met: dict[bytes, Header] = {}
         # Tables that are prepared for with the first batch: a task that has to ask for it lets all be read again.
-        self._expected: list[TableSchema] = []
+        self._expected: list[Header] = []
         self._sinks = make_sinks(settings)
         functions = Functions.load(settings.functions)
         self._transforms = Transforms(settings.transform, functions)
@@ -77,12 +84,17 @@ class Pipeline:
         where = settings.pipeline
         usual = usual_buckets(where.master)
         self._checkpoint = Checkpoint.open(where.checkpoint_directory, where.name, where.buckets, usual)
+        self._buckets = self._checkpoint.identity.buckets
         for sink in self._sinks:
             sink.keep_in(self._checkpoint.directory / "sinks" / sink.name, where.name)
+            sink.divide(self._buckets)
         self._board.watch(self._checkpoint.outages)
-        self._buckets = self._checkpoint.identity.buckets
+        self._eras = EraStore(self._checkpoint.eras)
         self._state = StateStore(str(self._checkpoint.state), self._buckets)
-        self._checkpoint.check_whole(self._state.committed)
+        # While it runs: the driver's lock, and where Spark keeps its own checkpoint of this query.
+        self._lock: DriverLock | None = None
+        self._query = self._checkpoint.spark
+        self._queries = 0
         self._dead = dead_letters.DeadLetterStore(
             where.dead_letter_directory or self._checkpoint.directory / "dead-letters"
         )
@@ -97,6 +109,43 @@ class Pipeline:
 
     def run(self, *, available_now: bool = False) -> None:
         """Deliver until `stop`, or with `available_now` until everything that is there now is delivered."""
+        self._begin()
+        try:
+            self._run(available_now=available_now)
+        finally:
+            self._end()
+
+    def _begin(self) -> None:
+        """Become the only driver of the checkpoint, and see that it is whole."""
+        self._lock = DriverLock.take(self._checkpoint.directory, self._clock.now_us())
+        try:
+            self._checkpoint.tidy()
+            self._checkpoint.check_whole(self._state.committed)
+            # A power loss may have taken the last note of it.
+            self._checkpoint.wake_at(self._state.next_due_s())
+        except BaseException:
+            self._end()
+            raise
+
+    def _end(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def _check_driver(self) -> None:
+        """Raise PipelineFenced when another driver has taken over: called before anything is made final."""
+        assert self._lock is not None
+        self._lock.check()
+
+    def _begin_query(self) -> Path:
+        """Where Spark's next query goes on."""
+        self._check_driver()
+        assert self._lock is not None
+        self._queries += 1
+        self._query = self._checkpoint.begin_query(self._state.committed, f"{self._lock.token}-{self._queries}")
+        return self._query
+
+    def _run(self, *, available_now: bool) -> None:
         settings = self._settings.pipeline
         self._check_sinks()
         spark = self._spark or spark_session(f"penstock {settings.name}", settings.master, settings.spark)
@@ -140,6 +189,8 @@ class Pipeline:
     def _consider(self, error: Exception, failures: int) -> None:
         """Wait before the next try, or raise when no retry can help."""
         settings = self._settings.pipeline
+        # Whatever one suffers who has been replaced, that is the reason.
+        self._check_driver()
         if isinstance(error, ImportError):
             raise ToolMissing(f"a library is missing: {_first_line(error)}") from error
         known = full_disk(error) or penstock_error(error)
@@ -161,14 +212,14 @@ class Pipeline:
         check_against(self._transforms, known.newest)
         self._expected = known.settled
         reader = spark.readStream.format("penstock")
-        # What is replayed from the dead letters comes as if from one more node.
-        logs = (*settings.logs, str(self._checkpoint.replayed))
+        # What is replayed from the dead letters, and what was repaired, comes as if from nodes of their own.
+        logs = (*settings.logs, str(self._checkpoint.replayed), str(self._checkpoint.repaired))
         read = self._settings.model_copy(update={"pipeline": settings.model_copy(update={"logs": logs})})
         options = {**source.pipeline_options(read, self._buckets), "wake": str(self._checkpoint.wake)}
         for name, value in options.items():
             reader = reader.option(name, value)
         writer = reader.load().writeStream.foreachBatch(self._deliver).queryName(settings.name)
-        writer = writer.option("checkpointLocation", str(self._checkpoint.spark))
+        writer = writer.option("checkpointLocation", str(self._begin_query()))
         if available_now:
             writer = writer.trigger(availableNow=True)
         else:
@@ -181,7 +232,12 @@ class Pipeline:
                 query.stop()
 
     def _wait(self, query: StreamingQuery) -> None:
+        look = time.monotonic() + _LOCK_LOOK_S
         while query.isActive:
+            if time.monotonic() > look:
+                # One that has nothing to do would not notice otherwise.
+                self._check_driver()
+                look = time.monotonic() + _LOCK_LOOK_S
             if self._stop.wait(_LOOK_S):
                 if not query.status["isTriggerActive"]:
                     return
@@ -206,25 +262,46 @@ class Pipeline:
 
     def _do(self, frame: DataFrame, batch: int) -> None:
         began = time.monotonic()
-        now_us = self._checkpoint.batch_time(batch, self._clock.now_us())
+        self._check_driver()
+        now_us = self._checkpoint.batch_time(batch, self._clock.now_us(), self._query)
         outcomes = self._outcomes(frame, batch, now_us)
+        tokens = {o.bucket: o.data for o in outcomes if o.kind == "state"}
+        self._check_size(batch, tokens)
+        self._check_driver()
         self._keep_dead_letters(batch, outcomes)
         for sink in self._sinks:
             payloads = [o.data for o in outcomes if o.kind == "sink" and o.name == sink.name and o.data]
             sink.commit(self._settings.pipeline.name, batch, payloads)
-        self._state.commit(batch, {o.bucket: o.data for o in outcomes if o.kind == "state"})
+        self._check_driver()
+        self._state.commit(batch, tokens)
+        self._headers = self._met
         self._checkpoint.wake_at(self._state.next_due_s())
-        rows, size = self._state.size()
-        self._board.holds(rows, size)
+        self._board.holds(*self._state.size())
         self._board.delivered(batch, outcomes, time.monotonic() - began, self._clock.now_us())
+
+    def _check_size(self, batch: int, tokens: dict[int, bytes]) -> None:
+        """Stop before the batch is committed when the state would take more than it may."""
         limit = self._settings.merge.state_bytes_max
-        if limit is not None and size > limit:
-            raise StorageError(f"the pipeline's state takes {size} bytes, more than merge.state_bytes_max = {limit}")
+        if limit is None:
+            return
+        _, size = self._state.size_with(tokens)
+        if size > limit:
+            self._state.discard(batch)
+            raise StorageError(
+                f"the pipeline's state would take {size} bytes, more than merge.state_bytes_max = {limit}; the batch "
+                "is not committed, and is done again when the limit is raised",
+                batch=batch,
+            )
 
     def _outcomes(self, frame: DataFrame, batch: int, now_us: int) -> list[Outcome]:
         expected, self._expected = self._expected, []
-        self._prepare([schema for schema in expected if schema.fingerprint not in self._prepared])
+        before = self._eras.before(batch)
+        # A batch that is done again meets the same headers again.
+        self._met = dict(self._headers)
+        eras = self._meet(before, expected)
         for _ in range(_ROUNDS_MAX):
+            moves = eras.moves(before) if eras is not before else {}
+            self._end_eras(move.schema for move in moves.values() if move.began_us)
             plan = TaskPlan(
                 pipeline=self._settings.pipeline.name,
                 batch=batch,
@@ -235,26 +312,47 @@ class Pipeline:
                 functions=dict(self._settings.functions),
                 sinks=self._sinks,
                 prepared=frozenset(self._prepared),
+                headers=frozenset(self._met),
+                stale=frozenset(digest for digest, header in self._met.items() if eras.is_stale(header)),
+                moves=moves,
+                eras=eras.numbers(),
                 outages=str(self._checkpoint.outages),
             )
             outcomes = list(outcome.from_arrow(_tasks(frame, plan, self._buckets)))
             outcome.raise_failures(outcomes)
             new = {o.data: o for o in outcomes if o.kind == "schema"}
             if not new:
+                if eras is not before:
+                    self._eras.write(batch, eras)
                 return outcomes
-            self._prepare([runs.schema_of(data.decode()) for data in sorted(new)])
+            eras = self._meet(eras, [asked(new[data]) for data in sorted(new)])
         raise DeliveryFailed("the schemas of a batch change each time that it is read", batch=batch)
+
+    def _meet(self, eras: Eras, headers: list[Header]) -> Eras:
+        """The eras with what these headers say; the sinks are prepared for those that still count."""
+        eras = eras.learn([header for header in headers if header.node])
+        self._met |= {header.digest: header for header in headers if header.node}
+        self._prepare([header.schema for header in headers if not header.node or not eras.is_stale(header)])
+        return eras
 
     def _prepare(self, schemas: list[TableSchema]) -> None:
         """Let the sinks know of new versions of tables, older ones first."""
+        found = {prepared_as(schema): schema for schema in schemas}
+        schemas = [schema for name, schema in found.items() if name not in self._prepared]
         if not schemas:
             return
-        schemas = sorted(schemas, key=lambda schema: (schema.table, schema.version))
+        schemas = sorted(schemas, key=lambda schema: (schema.table, schema.order))
         targets = [self._transforms.target(schema) for schema in schemas]
         for sink in self._sinks:
             sink.prepare(targets)
             self._board.leaves_out(sink.name, sink.left_out())
-        self._prepared |= {schema.fingerprint for schema in schemas}
+        self._prepared |= found.keys()
+
+    def _end_eras(self, schemas: Iterable[TableSchema]) -> None:
+        """Let the sinks know of tables whose rows are gone, before tasks write new ones."""
+        targets = [target for target in map(self._transforms.target, schemas) if target.id]
+        for sink in self._sinks if targets else ():
+            sink.end_eras(targets)
 
     def _keep_dead_letters(self, batch: int, outcomes: list[Outcome]) -> None:
         letters = [letter for o in outcomes if o.kind == "dead" for letter in dead_letters.decode(o.data)]

@@ -64,6 +64,18 @@ class Records:
         ops = op_numbers(self.changes) if self.ops is None else self.ops
         return np.isin(ops, _WIDE_OPS if self.schema.clustering else _WIDE_OPS[1:])
 
+    def since_truncation(self) -> Records | None:
+        """The records that come after the last one that begins an era of the table; None when none of them does.
+
+        Only a source that gives its tables ids has eras. Else a truncation is a deletion of what was written before it,
+        and each row that it takes has a record of its own.
+        """
+        if not self.schema.id:
+            return None
+        ops = op_numbers(self.changes) if self.ops is None else self.ops
+        places = np.flatnonzero(ops == _TRUNCATE)
+        return self.take(np.arange(places[-1] + 1, len(self))) if len(places) else None
+
     def newest_time(self) -> int | None:
         """The greatest write time of the changes; None when none has any."""
         if self.times is not None and len(self.times):
@@ -112,7 +124,8 @@ class Records:
 
 
 # Numbers of the operations that concern more than a row: delete_partition, delete_range, truncate.
-_WIDE_OPS = (3, 4, 5)
+_TRUNCATE = 5
+_WIDE_OPS = (3, 4, _TRUNCATE)
 
 
 def op_numbers(batch: ChangeBatch) -> Any:

@@ -8,23 +8,24 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
 from penstock.errors import PenstockError
 from penstock.filters.functions import Functions
 from penstock.log.refusal import full_disk
-from penstock.model.schema import TableSchema
+from penstock.model.schema import TableId, TableSchema
 from penstock.pipeline import dead_letters, outcome, runs
+from penstock.pipeline.eras import Header, Move, prepared_as
 from penstock.pipeline.fold import poison
 from penstock.pipeline.fold.bucket import BucketState
 from penstock.pipeline.fold.folder import Folder
 from penstock.pipeline.outcome import Outcome
 from penstock.pipeline.records import Records
-from penstock.pipeline.runs import Run, schema_text
+from penstock.pipeline.runs import Run
 from penstock.pipeline.sinks.sink import Sink, Task, Writer
 from penstock.pipeline.transforms.transforms import Transforms
 from penstock.settings import MergeSettings, RecordType, TransformSettings
@@ -42,8 +43,14 @@ class TaskPlan:
     transform: TransformSettings
     functions: dict[str, str]
     sinks: tuple[Sink, ...]
-    # The schema versions that the sinks have been prepared for, by fingerprint.
+    # The schema versions that the sinks have been prepared for, as `prepared_as` names them.
     prepared: frozenset[str]
+    # The headers of runs that the driver has seen, and those whose rows are of an era that has ended.
+    headers: frozenset[bytes] = frozenset()
+    stale: frozenset[bytes] = frozenset()
+    # What the batch changes about tables, and the numbers of their eras.
+    moves: Mapping[TableId, Move] = field(default_factory=dict)
+    eras: Mapping[TableId, int] = field(default_factory=dict)
     # Where tasks say that they wait for a target.
     outages: str | None = None
 
@@ -74,14 +81,26 @@ def run(plan: TaskPlan, bucket: int, batches: Iterator[pa.RecordBatch]) -> Itera
 
 def _run(plan: TaskPlan, bucket: int, batches: Iterator[pa.RecordBatch]) -> list[Outcome]:
     given = [run for batch in batches for run in runs.from_arrow(batch)]
-    unknown = {run.schema.fingerprint: run.schema for run in given} if plan.sinks else {}
-    new = [schema for fingerprint, schema in unknown.items() if fingerprint not in plan.prepared]
+    met = {header.digest: header for header in (Header(run.node, run.schema) for run in given)}
+    new = [header for digest, header in met.items() if digest not in plan.headers]
     if new:
-        return [Outcome(bucket, "schema", str(schema.table), data=schema_text(schema).encode()) for schema in new]
+        return [_question(bucket, header) for header in new]
     try:
         return _deliver(plan, bucket, given)
     except _Unprepared as error:
-        return [Outcome(bucket, "schema", str(error.schema.table), data=schema_text(error.schema).encode())]
+        return [_question(bucket, Header("", error.schema))]
+
+
+def _question(bucket: int, header: Header) -> Outcome:
+    """Let the driver know of a header, and do the batch again."""
+    data = json.dumps([header.node, header.schema.to_json()]).encode()
+    return Outcome(bucket, "schema", str(header.schema.table), data=data)
+
+
+def asked(outcome: Outcome) -> Header:
+    """The header that a task asks for; of no node when only its schema is to be prepared for."""
+    node, schema = json.loads(outcome.data)
+    return Header(node, runs.schema_of(json.dumps(schema, separators=(",", ":"))))
 
 
 def _deliver(plan: TaskPlan, bucket: int, given: list[Run]) -> list[Outcome]:
@@ -131,13 +150,16 @@ class _Bucket:
 
     def deliver(self, wanted: list[Run]) -> list[Outcome]:
         plan = self._plan
+        if plan.stale:
+            wanted = [run for run in wanted if Header(run.node, run.schema).digest not in plan.stale]
         transforms = _transforms(plan)
         state = BucketState.open(plan.state_directory, self._bucket, plan.batch)
         task = Task(plan.pipeline, plan.batch, self._bucket, plan.now_us, plan.outages)
         with ExitStack() as opened:
             writers = [(sink, opened.enter_context(sink.writer(task))) for sink in plan.sinks]
             for number, (record, sinks) in enumerate(plan.folds(transforms)):
-                folder = Folder(plan.merge, record, every=any(sink.every for sink in sinks))
+                every = any(sink.every for sink in sinks)
+                folder = Folder(plan.merge, record, every=every, moves=plan.moves, eras=plan.eras)
                 folded = folder.fold(wanted, state, now_s=plan.now_us // 1_000_000)
                 mine = [(sink, writer) for sink, writer in writers if sink in sinks]
                 for records in transforms.apply(self._checked(folded, counted=not number)):
@@ -149,7 +171,7 @@ class _Bucket:
 
     def _checked(self, folded: Iterator[Records], *, counted: bool) -> Iterator[Records]:
         for records in folded:
-            if records.schema.fingerprint not in self._plan.prepared:
+            if prepared_as(records.schema) not in self._plan.prepared:
                 raise _Unprepared(records.schema)
             if not counted:
                 yield records

@@ -125,6 +125,10 @@ def health_checks(status: AgentStatus) -> dict[str, dict[str, Any]]:
             status.queryable is not False, "the node does not answer over CQL" if status.queryable is False else None
         ),
     }
+    if status.unreadable_checkpoints:
+        # The agent does its work, and starting it again would not help: it is told, and nobody is alarmed by it.
+        where = ", ".join(sorted(status.unreadable_checkpoints))
+        checks["subscriptions"] = _check(True, f"checkpoints that cannot be read hold files of {where}")
     if snapshot is not None:
         checks["snapshot"] = _check(snapshot.failure is None, snapshot.failure)
     parts = {name: check["healthy"] for name, check in checks.items()}

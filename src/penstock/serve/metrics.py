@@ -164,6 +164,13 @@ METRICS: Final = (
     Metric(telemetry.PARKED_ENTRIES, "gauge", "Entries that still wait.", lambda s: s.parked_waiting),
     Metric(telemetry.PARKED_BYTES, "gauge", "Bytes on disk of the entries that wait.", lambda s: s.parked_bytes),
     Metric(
+        telemetry.UNREADABLE_CHECKPOINTS,
+        "gauge",
+        "Checkpoints of subscriptions that cannot be read; they hold files back until a cap of retention takes them.",
+        lambda s: _by_table(s.unreadable_checkpoints),
+        ("log",),
+    ),
+    Metric(
         telemetry.CDC_RAW_BYTES,
         "gauge",
         "Bytes of the files in cdc_raw.",

@@ -112,8 +112,9 @@ class KafkaSettings(Section):
     delivery: Delivery = Delivery.AT_LEAST_ONCE
     """`at-least-once`: a batch that was cut short is sent again; `exactly-once`: each task's part of a batch is one
     transaction, which consumers with `isolation.level=read_committed` see as a whole and once."""
-    progress_topic: str = Field(default="penstock-progress", pattern=r"^[A-Za-z0-9._-]{1,200}$")
-    """With exactly-once: a topic that holds no records; the offsets committed for it say which batches are done."""
+    progress_topic: str = Field(default="penstock-progress", pattern=r"^[A-Za-z0-9._-]{1,140}$")
+    """With exactly-once: how the name of the topic begins that says which batches were sent; the pipeline's name
+    follows. It is made with `cleanup.policy=compact` and must keep its records for as long as the pipeline lives."""
     transaction_timeout_s: float = Field(default=60.0, ge=1, le=900)
     """With exactly-once: the broker gives a transaction up after this time; it is then done again from the start."""
     tombstones: bool = False

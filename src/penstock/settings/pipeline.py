@@ -113,7 +113,8 @@ class MergeSettings(Section):
     """How long a row that is gone is remembered, so that a late copy of an older write does not bring it back. Not less
     than the tables' `gc_grace_seconds`, whose default in Cassandra is ten days."""
     state_bytes_max: int | None = Field(default=None, ge=1 << 20)
-    """The pipeline stops before its state takes more disk than this. None: no limit."""
+    """The pipeline stops before it commits a batch with which its state would take more disk than this. None: no
+    limit."""
 
 
 class TransformSettings(Section):

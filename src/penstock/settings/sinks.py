@@ -204,7 +204,7 @@ class DeltaSettings(LakehouseSettings):
     checkpoint_every: int = Field(default=50, ge=1)
     """A checkpoint of the table's log is made after so many commits."""
     optimize_every: int = Field(default=0, ge=0)
-    """After so many batches, all small files of a table of current rows are written anew by delta-rs on the driver. 0:
+    """After so many batches, all small files of a table of current rows are written anew on the driver. 0:
     never; with deletion vectors the tasks do that for their own files anyway."""
     history_optimize_every: int = Field(default=200, ge=0)
     """The same for tables of history, whose small files nobody else brings together."""

@@ -85,6 +85,11 @@ def make_durable_directory(files: Files, path: str) -> None:
     Parents that are there are synced too: whoever made them may not have lived, or may have failed, to do so.
     """
     files.make_directory(path)
+    sync_parents(files, path)
+
+
+def sync_parents(files: Files, path: str) -> None:
+    """Sync all directories above this one."""
     parent = path.rstrip("/")
     while parent not in ("", "."):
         parent = os.path.dirname(parent).rstrip("/")

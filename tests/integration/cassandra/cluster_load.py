@@ -40,8 +40,17 @@ def write(session: Session, keyspace: str, random: Random, level: int) -> None:
     for number in range(_STATEMENTS):
         kind = random.choice((_things, _things, _things, _plain, _hits))
         session.execute(SimpleStatement(kind(keyspace, random, number), consistency_level=level))
-    last = f"INSERT INTO {keyspace}.plain (k, v) VALUES (99, 'last') USING TTL {_SECONDS_TO_LIVE}"
-    session.execute(SimpleStatement(last, consistency_level=level))
+    session.execute(SimpleStatement(last_write(keyspace), consistency_level=level))
+
+
+def any_write(keyspace: str, random: Random, number: int) -> str:
+    """One statement of any kind; counters only count, for one that was deleted may not be written again."""
+    return random.choice((_things, _things, _things, _plain, _increment))(keyspace, random, number)
+
+
+def last_write(keyspace: str) -> str:
+    """What lives as long as anything that has seconds to live, and is gone when `expired` returns."""
+    return f"INSERT INTO {keyspace}.plain (k, v) VALUES (99, 'last') USING TTL {_SECONDS_TO_LIVE}"
 
 
 def expired(asker: Asker) -> None:
@@ -124,7 +133,14 @@ def _hits(keyspace: str, random: Random, number: int) -> str:
     # A counter that was deleted is not written again, as Cassandra demands.
     if number > _STATEMENTS - 20:
         return f"DELETE FROM {table} WHERE k = 4" if number % 2 else f"DELETE FROM {table} WHERE k = 3 AND c = {c}"
-    k = random.randint(1, 2) if number > _STATEMENTS // 2 else k
+    return _counted(table, random, number, random.randint(1, 2) if number > _STATEMENTS // 2 else k, c)
+
+
+def _increment(keyspace: str, random: Random, number: int) -> str:
+    return _counted(f"{keyspace}.hits", random, number, random.randint(1, 4), random.randint(1, 3))
+
+
+def _counted(table: str, random: Random, number: int, k: int, c: int) -> str:
     return f"UPDATE {table} SET n = n {random.choice('+-')} {number} WHERE k = {k} AND c = {c}"
 
 

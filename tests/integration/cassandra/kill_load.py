@@ -54,6 +54,14 @@ def create_tables(address: str) -> None:
         )
 
 
+def selected(address: str) -> set[Row]:
+    """The rows that the node itself has."""
+    with Cluster([address], protocol_version=4) as cluster:
+        session = cluster.connect(KEYSPACE)
+        rows = {("plain", row[0], 0) for row in session.execute("SELECT id FROM plain")}
+        return rows | {("wide", row[0], row[1]) for row in session.execute("SELECT id, c FROM wide")}
+
+
 def payload(number: int) -> str:
     return f"{number:012d}." * PAYLOAD
 
@@ -192,6 +200,8 @@ class Found:
 
     directory: Path
     rows: Counter[Row] = field(default_factory=Counter)
+    # Those of them that are in the table; each number is written or deleted once.
+    inserted: set[Row] = field(default_factory=set)
     # Two changes of one row that come from the same place in the commit log: the agent's doing, not the node's.
     origins: Counter[tuple[Row, str | None, int | None]] = field(default_factory=Counter)
     _after: dict[str, Position] = field(default_factory=dict)
@@ -215,6 +225,7 @@ class Found:
             cell = change.cells["payload"]
             assert isinstance(cell, Set)
             assert cell.value == payload(number)
+            self.inserted.add(row)
         else:
             assert (change.op, table) in ((Op.DELETE, "plain"), (Op.DELETE_PARTITION, "plain"))
             assert not change.cells

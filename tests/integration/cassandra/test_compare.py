@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -19,6 +20,7 @@ from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from penstock.cli.main import main
 from penstock.errors import InvalidInput
 from penstock.log.reader import LogReader
+from penstock.log.subscription import Subscription
 from penstock.model.schema import TableId
 from penstock.pipeline.compare.cassandra_rows import CassandraRows
 from penstock.pipeline.compare.comparison import Kind, compare
@@ -69,6 +71,10 @@ class Node:
     address: str
     session: Session
     server: CassandraServer
+
+    @property
+    def yaml(self) -> Path:
+        return self.server.yaml
 
     def source(self, table: str) -> CassandraRows:
         contact = CassandraSettings(contact_points=(self.address,))
@@ -131,7 +137,7 @@ def make(directory: Path, rows: pa.Table, *, vectors: bool = True) -> None:
 
 def read(directory: Path) -> list[dict[str, Any]]:
     found = QueryBuilder().register("t", DeltaTable(str(directory))).execute("SELECT * FROM t").read_all()
-    return sorted(pa.table(found).to_pylist(), key=str)
+    return sorted(pa.table(found).to_pylist(), key=_by_text)
 
 
 @pytest.mark.parametrize(("table", "count"), [("things", 41), ("hits", 30)])
@@ -166,7 +172,7 @@ def test_rows_that_were_changed_by_hand_are_found_and_repaired(
     assert columns == {("tags",), ("names",), ("steps",), ("v",)}
     done = repair(source, target, report, pipeline="p")
     assert (done.settled, done.repaired, done.left.total) == (0, 8, 0)
-    assert read(tmp_path / "t") == sorted(right.to_pylist(), key=str)
+    assert read(tmp_path / "t") == sorted(right.to_pylist(), key=_by_text)
 
 
 def test_counters_are_repaired_by_the_command_in_a_table_without_deletion_vectors(
@@ -185,7 +191,7 @@ def test_counters_are_repaired_by_the_command_in_a_table_without_deletion_vector
     assert (counts["missing"], counts["extra"], counts["different"]) == (1, 0, 2)
     assert main([*words, "--json", "--repair"]) == 0
     assert json.loads(capsys.readouterr().out.splitlines()[-1]) == {"repaired": 3, "settled": 0, "rows_left": 0}
-    assert read(tmp_path / "t") == sorted(right.to_pylist(), key=str)
+    assert read(tmp_path / "t") == sorted(right.to_pylist(), key=_by_text)
 
 
 # Clustering values of each type in spellings that are one row, and some that are another one.
@@ -324,3 +330,144 @@ def _logged(log: Path) -> int:
 def test_table_that_is_not_there_is_told(opened: Callable[[str], CassandraRows]) -> None:
     with pytest.raises(InvalidInput, match="no such table in the cluster"):
         opened("nothing")
+
+
+FOLLOWED = """
+[cassandra]
+config_file = "{yaml}"
+contact_points = ["{address}"]
+include = ["followed.*"]
+
+[agent]
+directory = "{home}/logs"
+
+[snapshot]
+mode = "never"
+
+[http]
+port = 0
+
+[pipeline]
+name = "{name}"
+checkpoint_directory = "{home}/{name}/checkpoint"
+logs = ["{home}/logs"]
+sinks = ["delta"]
+buckets = 2
+
+[delta]
+directory = "{home}/{name}"
+"""
+# By the rule of the guide: what the table has for columns whose names differ from another's by case only.
+NUMBERED = {'"A"': "A__2", '"V"': "V__2"}
+
+
+class Followed:
+    """Agent, logs and pipelines of one keyspace."""
+
+    def __init__(self, node: Node, home: Path) -> None:
+        self._node = node
+        self._home = home
+        session = node.session
+        session.execute(
+            "CREATE KEYSPACE followed WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}"
+        )
+        session.execute(
+            'CREATE TABLE followed.things (k int, c text, "A" text, a text, v int, PRIMARY KEY (k, c)) WITH cdc = true'
+        )
+        session.execute("CREATE TABLE followed.others (k int PRIMARY KEY, v text) WITH cdc = true")
+        session.execute("CREATE TABLE followed.again (k int PRIMARY KEY, v text) WITH cdc = true")
+
+    def config(self, name: str) -> str:
+        file = self._home / f"{name}.toml"
+        file.write_text(FOLLOWED.format(yaml=self._node.yaml, address=self._node.address, home=self._home, name=name))
+        return str(file)
+
+    @contextmanager
+    def capturing(self) -> Iterator[None]:
+        with (self._home / "agent.err").open("wb") as errors:
+            command = [sys.executable, "-m", "penstock", "agent", self.config("agent"), "--json"]
+            agent = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True
+            )
+        try:
+            assert agent.stdout is not None
+            assert '"running"' in agent.stdout.readline(), (self._home / "agent.err").read_text()
+            yield
+        finally:
+            agent.terminate()
+            agent.communicate(timeout=120)
+
+    def wait(self, table: str, changes: int) -> None:
+        """Until so many changes of a table are in its log."""
+        log = self._home / "logs" / f"followed.{table}"
+
+        def logged() -> int:
+            if not log.exists():
+                return 0
+            with LogReader(str(log)) as reader:
+                return sum(len(batch) for batch in reader.read())
+
+        wait_for(lambda: logged() >= changes)
+
+    def hold(self, table: str) -> None:
+        """Let the log keep its files for one who begins later."""
+        Subscription.open(str(self._home / "logs" / f"followed.{table}"), "later").close()
+
+    def deliver(self, name: str) -> None:
+        command = [sys.executable, "-m", "penstock", "pipeline", self.config(name), "--once", "--json"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+        assert done.returncode == 0, done.stderr
+
+    def check(self, name: str, table: str) -> None:
+        """What delta-rs reads is what SELECT JSON says, under the names that the guide gives."""
+        rows = self._node.session.execute(f"SELECT JSON * FROM followed.{table}")
+        wanted = [{NUMBERED.get(key, key): value for key, value in json.loads(row[0]).items()} for row in rows]
+        assert wanted
+        assert read(self._home / name / "followed" / table) == sorted(wanted, key=_by_text)
+
+
+def _by_text(row: dict[str, Any]) -> str:
+    return str(sorted(row.items()))
+
+
+def test_renamed_keys_columns_that_differ_by_case_and_tables_made_anew_reach_delta_as_they_are_selected(
+    node: Node, tmp_path: Path
+) -> None:
+    path = Followed(node, tmp_path)
+    session = node.session
+    with path.capturing():
+        for n in range(20):
+            session.execute(
+                f"INSERT INTO followed.things (k, c, \"A\", a, v) VALUES ({n % 5}, 'c{n}', 'U{n}', 'l{n}', {n})"
+            )
+            session.execute(f"INSERT INTO followed.others (k, v) VALUES ({n}, 'v{n}')")
+            session.execute(f"INSERT INTO followed.again (k, v) VALUES ({n}, 'v{n}')")
+        for table in ("things", "others", "again"):
+            path.wait(table, 20)
+            path.hold(table)
+        path.deliver("first")
+        for table in ("things", "others", "again"):
+            path.check("first", table)
+
+        session.execute("ALTER TABLE followed.things RENAME k TO key")
+        session.execute('ALTER TABLE followed.things ADD "V" int')
+        session.execute("DROP TABLE followed.again")
+        session.execute("CREATE TABLE followed.again (k text PRIMARY KEY, w int) WITH cdc = true")
+        session.execute("INSERT INTO followed.again (k, w) VALUES ('new', 1)")
+        session.execute("INSERT INTO followed.again (k, w) VALUES ('newer', 2)")
+        session.execute("DELETE FROM followed.things WHERE key = 1")
+        session.execute("DELETE FROM followed.things WHERE key = 2 AND c = 'c7'")
+        session.execute("UPDATE followed.things SET \"A\" = 'changed', \"V\" = 9 WHERE key = 3 AND c = 'c8'")
+        session.execute("INSERT INTO followed.things (key, c, a) VALUES (9, 'c', 'only')")
+        session.execute("INSERT INTO followed.others (k, v) VALUES (99, 'last')")
+        path.wait("things", 24)
+        path.wait("others", 21)
+        path.wait("again", 22)
+    # The one that goes on, and one that begins with both names in its logs.
+    for name in ("first", "second"):
+        path.deliver(name)
+        for table in ("things", "others", "again"):
+            path.check(name, table)
+    config = path.config("first")
+    words = ["compare", "cassandra", str(tmp_path / "first/followed/things"), "--table", "followed.things"]
+    assert main([*words, "--config", config]) == 0

@@ -1,13 +1,15 @@
-"""kill -9 of the agent and of Cassandra, at random moments under load: every acknowledged write is in the log.
+"""kill -9 of the agent and of Cassandra, at random moments under load: the log is what the node has.
 
-The agent and the node are real processes. A thread writes without pause and remembers what was acknowledged; the
-processes die and come back in an order that a seed decides. At the end every acknowledged row must be in its table's
-log exactly once, with the value that was written, and no row that was never tried. `make kill-campaign` runs many more
-rounds than `make test`; the seed of a run is printed, and PENSTOCK_KILL_SEED repeats it.
+The agent and the node are real processes, which die and come back in an order that a seed decides. Two loads run. One
+numbers its writes and remembers which were acknowledged: each of them must be in its table's log exactly once, with
+the value that was written, and none that was never tried. The other leaves no kind of write out, and changes the schema
+as it goes; what is made of its logs by the pipeline must be what the node itself selects. `make kill-campaign` runs
+many more rounds than `make test` and keeps a record; the seed of a run is printed, and PENSTOCK_KILL_SEED repeats it.
 
 Two nodes are used. One syncs its commit log periodically: a write is acknowledged once it is in the page cache, which a
 killed process leaves behind, and `tail = "written"` finds it there. (Cassandra itself forgets what came after its last
-sync marker.) The other syncs before it acknowledges, so that `tail = "synced"` must find every acknowledged write too.
+sync marker; so on this node the second load, of which the node is the judge, begins when no more nodes are killed.) The
+other syncs before it acknowledges, so that `tail = "synced"` must find every acknowledged write too.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,13 +35,17 @@ from penstock.log.reader import LogReader
 from penstock.log.verify import verify
 from penstock.model.schema import TableId
 from penstock.sandbox.cassandra_server import CassandraServer
-from tests.integration.cassandra.kill_load import KEYSPACE, TABLES, Found, Load, create_tables
+from tests import campaigns
+from tests.counted import RecordProperty, record
+from tests.integration.cassandra import wide_load
+from tests.integration.cassandra.kill_load import KEYSPACE, TABLES, Found, Load, create_tables, selected
+from tests.integration.cassandra.wide_load import WideLoad
 
 CACHE = Path(__file__).parent.parent.parent.parent / ".cache"
 SEED = int(os.environ.get("PENSTOCK_KILL_SEED") or SystemRandom().randrange(1 << 32))
 # Rounds in which the agent is killed, and in which the node is. `make kill-campaign` sets more.
-AGENT_KILLS = int(os.environ.get("PENSTOCK_AGENT_KILLS", "6"))
-NODE_KILLS = int(os.environ.get("PENSTOCK_NODE_KILLS", "1"))
+AGENT_KILLS = int(os.environ.get("PENSTOCK_AGENT_KILLS", "18"))
+NODE_KILLS = int(os.environ.get("PENSTOCK_NODE_KILLS", "2"))
 VERSION = os.environ.get("PENSTOCK_KILL_VERSION", "5.0.9")
 COMMAND = [sys.executable, "-m", "penstock", "agent"]
 # Small segments and frequent syncs, so that kills meet roll-overs, completed segments and deletions.
@@ -107,7 +114,8 @@ class AgentProcess:
             config = self.directory / "agent.toml"
             config.write_text(
                 f'[cassandra]\nconfig_file = "{self.node.yaml}"\ncontact_points = ["{self.node.address}"]\n'
-                f'include = ["{KEYSPACE}.*"]\n[agent]\ndirectory = "{self.logs}"\ntail = "written"\n'
+                f'include = ["{KEYSPACE}.*", "{wide_load.KEYSPACE}.*"]\n'
+                f'[agent]\ndirectory = "{self.logs}"\ntail = "written"\n'
                 '[snapshot]\nmode = "never"\n[http]\nport = 0\n',
                 encoding="utf-8",
             )
@@ -187,19 +195,19 @@ def ask_over_http(agent: AgentProcess) -> None:
 def kill_agent(agent: AgentProcess, load: Load, random: Random) -> None:
     """Kill it at a random moment of its work, or of its start, and start it again."""
     if random.randrange(4):
-        load.wait_for(random.randrange(1, 1500))
+        load.wait_for(random.randrange(1, 600))
     agent.kill()
     if not random.randrange(3):
         # Once more while it starts: before it reads, while it looks for its place, or just after.
         agent.start(wait=False)
-        threading.Event().wait(random.uniform(0, 2.5))
+        threading.Event().wait(random.uniform(0, 1.5))
         agent.kill()
     agent.start(wait=bool(random.randrange(3)))
 
 
 def kill_node(node: CassandraServer, agent: AgentProcess, load: Load, random: Random) -> None:
     """Kill the node, sometimes together with the agent, and start it again."""
-    load.wait_for(random.randrange(1, 1500))
+    load.wait_for(random.randrange(1, 600))
     if not random.randrange(3):
         agent.kill()
         node.kill()
@@ -211,37 +219,63 @@ def kill_node(node: CassandraServer, agent: AgentProcess, load: Load, random: Ra
     load.wait_for(1)
 
 
-def judge(agent: AgentProcess, load: Load, found: Found) -> None:
-    """Nothing lost, nothing invented, nothing twice, and every log whole."""
+def judge(node: CassandraServer, agent: AgentProcess, load: Load, found: Found, home: Path) -> list[str]:
+    """What is lost, invented or there twice, a line for each; every log must be whole."""
     lost = found.wait_for(load.acknowledged)
-    assert not lost, f"{len(lost)} acknowledged rows are in no log, such as {sorted(lost)[:5]}; {agent.said()}"
     assert agent.stop() == 0
     found.look()
-    invented = found.rows.keys() - load.attempted
-    assert not invented, f"{len(invented)} rows in the log were never written, such as {sorted(invented)[:5]}"
-    twice = {row: count for row, count in found.rows.items() if count > 1}
-    assert not twice, f"{len(twice)} rows are in the log more than once, such as {sorted(twice.items())[:5]}"
+    problems = [f"lost: {row} was acknowledged and is in no log" for row in sorted(lost)]
+    problems += [f"invented: {row} was never written" for row in sorted(found.rows.keys() - load.attempted)]
+    problems += [f"invented: {row} is there {count} times" for row, count in sorted(found.rows.items()) if count > 1]
+    there = selected(node.address)
+    problems += [f"lost: the node has {row}" for row in sorted(there - found.inserted)]
+    if agent.tail == "synced":
+        problems += [f"invented: the node does not have {row}" for row in sorted(found.inserted - there)]
     for table in TABLES:
         with LogReader(str(agent.logs / directory_name(TableId(KEYSPACE, table)))) as reader:
             assert verify(reader).sound
+    wide_load.expired(node.address)
+    wide_load.deliver(home, [agent.logs], home / "judge.log")
+    return problems
 
 
-def test_every_acknowledged_write_survives_kills(node: CassandraServer, tmp_path: Path, tail: str) -> None:
+def test_every_acknowledged_write_survives_kills(
+    node: CassandraServer, tmp_path: Path, tail: str, record_property: RecordProperty
+) -> None:
     random = Random(SEED)
     # Half of the rounds with each way to tail.
-    rounds = ["agent"] * (AGENT_KILLS // 2) + ["node"] * ((NODE_KILLS + (tail == "written")) // 2)
+    rounds = ["agent"] * (AGENT_KILLS // 2) + ["node"] * (NODE_KILLS // 2)
     random.shuffle(rounds)
+    if tail == "written":
+        rounds.sort(key=lambda kind: kind == "agent")
     with AgentProcess(node, tmp_path, tail) as agent:
         ask_over_http(agent)
         found = Found(agent.logs)
         with Load(node.address, SEED) as load:
-            for kind in rounds:
-                if kind == "agent":
-                    kill_agent(agent, load, random)
-                else:
-                    kill_node(node, agent, load, random)
+            while tail == "written" and rounds[:1] == ["node"]:
+                kill_node(node, agent, load, random)
+                rounds.pop(0)
+            with WideLoad(node.address, SEED) as wide:
+                wide.wait_for(20)
+                for kind in rounds:
+                    if kind == "agent":
+                        kill_agent(agent, load, random)
+                    else:
+                        kill_node(node, agent, load, random)
+                wide.wait_for(20)
             load.wait_for(100)
-        judge(agent, load, found)
-    facts = f"seed {SEED}, {agent.kills} kills of the agent, {rounds.count('node')} of the node, "
-    facts += f"{len(load.acknowledged)} rows acknowledged, {len(load.attempted - load.acknowledged)} in doubt"
-    sys.stderr.write(f"\nkill -9 with tail {tail}: {facts}, all acknowledged ones in the log once\n")
+        problems = judge(node, agent, load, found, tmp_path)
+        differing, rows = wide_load.compared(node.address, tmp_path / "lake")
+    broken = Counter(problem.partition(":")[0] for problem in problems) + differing
+    kills = {"agent": agent.kills, "node": NODE_KILLS // 2}
+    facts = {
+        "rows acknowledged": len(load.acknowledged),
+        "rows in doubt": len(load.attempted - load.acknowledged),
+        "statements of every kind": wide.done,
+        "of them changes of the schema": wide.definitions,
+    }
+    record(record_property, "kills", sum(kills.values()), broken)
+    campaigns.keep(f"kills-{tail}", f"agent and node, tail {tail}", SEED, kills, facts, broken)
+    said = ", ".join(f"{count} {what}" for what, count in {**kills, **facts}.items())
+    sys.stderr.write(f"\nkill -9 with tail {tail}, seed {SEED}: {said}; broken: {dict(broken)}\n")
+    assert problems + rows == [], "\n".join([*(problems + rows)[:10], agent.said()])

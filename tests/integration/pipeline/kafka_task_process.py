@@ -21,6 +21,8 @@ RECORDS = 300
 def main(broker: str, prefix: str, pipeline: str, place: Path, batches: int) -> None:
     given = {"bootstrap_servers": broker, "topic_prefix": prefix, "delivery": "exactly-once"}
     sink = KafkaSink(KafkaSettings.model_validate(given))
+    sink.keep_in(place.with_suffix(".sink"), pipeline)
+    sink.divide(1)
     sink.check()
     sink.prepare([USERS])
     first = int(place.read_text()) if place.exists() else 0

@@ -77,6 +77,16 @@ def a_task(batch: int = 0, bucket: int = 0, pipeline: str = "") -> Task:
     return Task(pipeline or f"p{uuid.uuid4().hex[:10]}", batch, bucket, NOW_US + batch)
 
 
+def with_checkpoint(settings: KafkaSettings, directory: Path, pipeline: str) -> KafkaSink:
+    """A sink as the driver has it after its start."""
+    sink = KafkaSink(settings)
+    sink.keep_in(directory, pipeline)
+    sink.divide(1)
+    sink.check()
+    sink.prepare([USERS])
+    return sink
+
+
 def travelled(sink: KafkaSink, task: Task) -> Writer:
     """A writer as a task has it: the sink has come there by pickle."""
     there: KafkaSink = pickle.loads(pickle.dumps(sink))
@@ -289,13 +299,12 @@ def test_a_record_that_is_too_large_becomes_a_dead_letter_and_the_others_go_on(b
     assert [record.id for record in found] == [1, *range(3, 60)]
 
 
-def test_a_batch_that_comes_again_after_its_transaction_shows_once(broker: KafkaBroker) -> None:
+def test_a_batch_that_comes_again_after_its_transaction_shows_once(broker: KafkaBroker, tmp_path: Path) -> None:
     settings = settings_of(broker, delivery="exactly-once")
-    sink = KafkaSink(settings)
-    sink.check()
-    records = [records_of(USERS, [user(number) for number in range(50)])]
     first, second = a_task(3), a_task(4)
     second = replace(second, pipeline=first.pipeline)
+    sink = with_checkpoint(settings, tmp_path / "first", first.pipeline)
+    records = [records_of(USERS, [user(number) for number in range(50)])]
     assert deliver(sink, records, first).records == 50
     # Another process does the batch again: it knows nothing of the first.
     KEPT.clear()
@@ -304,18 +313,15 @@ def test_a_batch_that_comes_again_after_its_transaction_shows_once(broker: Kafka
     found = [record.id for record in consumed(broker, topic_of(settings))]
     assert found == [*range(50), 99]
     # The first batches of a new checkpoint under the same name are not those of the old one.
-    KEPT.clear()
-    anew = replace(first, now_us=first.now_us + 1)
-    assert deliver(sink, records, anew).records == 50
+    anew = with_checkpoint(settings, tmp_path / "second", first.pipeline)
+    assert deliver(anew, records, first).records == 50
 
 
-def test_what_a_dead_task_has_sent_is_never_seen(broker: KafkaBroker) -> None:
+def test_what_a_dead_task_has_sent_is_never_seen(broker: KafkaBroker, tmp_path: Path) -> None:
     settings = settings_of(broker, delivery="exactly-once")
-    sink = KafkaSink(settings)
-    sink.check()
-    records = records_of(USERS, [user(number) for number in range(20)])
-    sink.prepare([USERS])
     task = a_task(1)
+    sink = with_checkpoint(settings, tmp_path, task.pipeline)
+    records = records_of(USERS, [user(number) for number in range(20)])
     dead = travelled(sink, task)
     dead.write(records)
     # The task is started again elsewhere, while the first attempt is still there and does not know.
@@ -406,10 +412,8 @@ def test_nothing_is_lost_or_doubled_when_the_broker_dies_in_the_middle(
     structlog.configure(processors=[noted])
     threads = []
     for delivery, settings in chosen.items():
-        sink = KafkaSink(settings)
-        sink.check()
-        sink.prepare([USERS])
         task = replace(a_task(1), outages=str(tmp_path / delivery))
+        sink = with_checkpoint(settings, tmp_path / "sinks" / delivery, task.pipeline)
         threads.append(threading.Thread(target=write, args=(delivery, travelled(sink, task))))
     for thread in threads:
         thread.start()

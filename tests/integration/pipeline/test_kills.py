@@ -1,11 +1,13 @@
 """kill -9 of every process that a pipeline needs, at random moments under load: targets equal the source.
 
 A real Kafka broker, an OpenSearch node, and `penstock pipeline` with four sinks, on local Spark first and then on a
-standalone cluster of two workers that read from agents: all of them processes. A thread logs changes on three nodes
-without pause. In each round one process dies, often in the middle of a batch, and what a supervisor would start again
-is started again. At the end each change is in the topic once for consumers of committed records, and once in the files;
-the Delta table and the index hold the rows that were written. `make pipeline-kills` runs many more rounds than
-`make test`; the seed of a run is printed, and PENSTOCK_KILL_SEED repeats its choices.
+standalone cluster of two workers that read from agents: all of them processes. Two loads run without pause. A thread
+logs numbered changes of one table on three nodes. And a real Cassandra node is written to in every way that there is,
+with changes of its schema in between, beside an agent. In each round one process dies, often in the middle of a batch,
+and what a supervisor would start again is started again. At the end each numbered change is in the topic once for
+consumers of committed records, and once in the files; the Delta tables and the indices hold the rows that were written,
+which for those of Cassandra its own SELECT says. `make pipeline-kills` runs many more rounds than `make test` and keeps
+a record; the seed of a run is printed, and PENSTOCK_KILL_SEED repeats its choices.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from collections import Counter
@@ -24,36 +27,49 @@ from pathlib import Path
 from random import Random, SystemRandom
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
+from penstock.capture.cassandra.agent.agent import Agent
 from penstock.capture.cassandra.agent.status import AgentStatus
 from penstock.pipeline.fold import manifest
+from penstock.sandbox.cassandra_jars import LATEST
+from penstock.sandbox.cassandra_server import CassandraServer
 from penstock.sandbox.kafka_broker import KafkaBroker
 from penstock.sandbox.opensearch_server import OpenSearchServer
 from penstock.serve.http import HttpServer
 from penstock.serve.log_blocks import LogBlocks
-from penstock.settings import HttpSettings, RetentionSettings
+from penstock.settings import AgentSettings, CassandraSettings, HttpSettings, RetentionSettings, Settings
+from tests import campaigns
+from tests.counted import RecordProperty, differences, record
+from tests.integration.cassandra import wide_load
+from tests.integration.cassandra.recording import connected
+from tests.integration.cassandra.wide_load import WideLoad
 from tests.integration.pipeline.replica_load import (
     NODES,
     PATIENCE_S,
     QUIET,
     Load,
-    Rows,
     delivered,
     identities,
     wait_for,
 )
 from tests.integration.pipeline.spark_cluster import SparkCluster, below, kill
-from tests.integration.pipeline.topic import consumed
+from tests.integration.pipeline.topic import consumed, forget_groups
 
 CACHE = Path(__file__).parent.parent.parent.parent / ".cache"
 SEED = int(os.environ.get("PENSTOCK_KILL_SEED") or SystemRandom().randrange(1 << 32))
 # In all rounds together; each kind of process has its share of them, and one round at the least.
-KILLS = int(os.environ.get("PENSTOCK_PIPELINE_KILLS", "0"))
+KILLS = int(os.environ.get("PENSTOCK_PIPELINE_KILLS", "20"))
 # First on local Spark, then on a cluster, which costs more. A driver takes a quarter of a minute to come back, a Python
 # worker a second.
 LOCAL = {"driver": 3, "driver's Java": 1, "source planner": 3, "Python worker": 22, "broker": 6, "search node": 4}
 CLUSTER = {"Python worker": 3, "executor": 5, "Spark worker": 3}
 TOPIC = "kills.shop.people"
+# The node of the second load, by the name of its log directory.
+CAPTURED = "c1"
+LAST = f"{wide_load.KEYSPACE}.the_end"
+# Between two statements of it: the processes under test need the machine too.
+PAUSE_S = 0.02
 
 
 class Rig:
@@ -66,10 +82,14 @@ class Rig:
         self.node = OpenSearchServer(home / "search", cache=CACHE)
         self.node.start(wait=False)
         opened.callback(self.node.stop)
+        self.cassandra = CassandraServer(LATEST, home / "cassandra", cache=CACHE, heap="384m")
+        self.cassandra.start(wait=False)
+        opened.callback(self.cassandra.stop)
         self.broker = opened.enter_context(KafkaBroker(home / "broker", cache=CACHE))
         # None: Spark is local.
         self.cluster: SparkCluster | None = None
         self.node.ready()
+        self.cassandra.ready()
         self.config = home / "pipeline.toml"
         self._process: subprocess.Popen[bytes] | None = None
         opened.callback(self.end)
@@ -174,6 +194,7 @@ record = "change"
     def kill_driver(self) -> None:
         os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
+        forget_groups(AdminClient({"bootstrap.servers": self.broker.address}))
         self.start()
 
     def kill_java(self) -> None:
@@ -260,16 +281,47 @@ def in_topic(broker: KafkaBroker) -> list[int]:
     return [int(record.headers["penstock.change"].split(b":")[2]) for record in consumed(broker, TOPIC)]
 
 
-def in_index(node: OpenSearchServer) -> Rows:
+def in_index(node: OpenSearchServer, index: str, *fields: str) -> list[tuple[object, ...]]:
     """The rows in the documents."""
     for request in (
-        urllib.request.Request(f"{node.url}/people/_refresh", method="POST"),
-        urllib.request.Request(f"{node.url}/people/_search?size=10000"),
+        urllib.request.Request(f"{node.url}/{index}/_refresh", method="POST"),
+        urllib.request.Request(f"{node.url}/{index}/_search?size=10000"),
     ):
         with urllib.request.urlopen(request) as answer:
             found = json.load(answer)
-    sources = [hit["_source"] for hit in found["hits"]["hits"]]
-    return {source["id"]: (source.get("name"), source["age"]) for source in sources}
+    return [tuple(hit["_source"].get(field) for field in fields) for hit in found["hits"]["hits"]]
+
+
+@contextmanager
+def captured(server: CassandraServer, home: Path) -> Iterator[None]:
+    """An agent beside the node; when the block ends, it has logged what the node has written down."""
+    agent = Agent(
+        Settings(
+            cassandra=CassandraSettings(
+                config_file=server.yaml, contact_points=(server.address,), connect_timeout_s=PATIENCE_S
+            ),
+            agent=AgentSettings(directory=home / CAPTURED, node=CAPTURED),
+        )
+    )
+    stop = threading.Event()
+    thread = threading.Thread(target=agent.run, args=(stop,), daemon=True)
+    thread.start()
+    try:
+        assert agent.begun.wait(PATIENCE_S), agent.status()
+        yield
+        # What was written last is in the log when the row that says so is.
+        wait_for(lambda: LAST in agent.status().table_changes)
+    finally:
+        stop.set()
+        thread.join(PATIENCE_S)
+
+
+def say_last(server: CassandraServer) -> None:
+    """Write to a table that was not written to before: the node's log has it behind everything else."""
+    with connected(server.address) as cluster:
+        session = cluster.connect()
+        session.execute(f"CREATE TABLE {LAST} (k int PRIMARY KEY) WITH cdc = true")
+        session.execute(f"INSERT INTO {LAST} (k) VALUES (1)")
 
 
 @contextmanager
@@ -280,7 +332,7 @@ def agents(home: Path) -> Iterator[str]:
     token.chmod(0o600)
     http = HttpSettings(port=0, token_file=token)
     status = AgentStatus(node="n1", data_centre="dc1", started_time_us=0, running=True)
-    blocks = [LogBlocks(str(home / node), RetentionSettings()) for node in NODES]
+    blocks = [LogBlocks(str(home / node), RetentionSettings()) for node in (*NODES, CAPTURED)]
     with ExitStack() as opened:
         servers = [opened.enter_context(HttpServer(http, lambda: status, one)) for one in blocks]
         addresses = json.dumps([server.address for server in servers])
@@ -303,29 +355,56 @@ def run_rounds(rig: Rig, plan: list[str]) -> None:
     assert rig.process.wait(PATIENCE_S) == 0, rig.said()
 
 
-def test_targets_equal_the_source_whatever_is_killed(rig: Rig, record_property: Callable[[str, object], None]) -> None:
+def judge(rig: Rig, load: Load) -> tuple[Counter[str], list[str]]:
+    """What is lost and what is invented in the targets, and some of it in words."""
+    everything = range(1, load.changes + 1)
+    people = [(key, *row) for key, row in load.rows.items()]
+    with connected(rig.cassandra.address) as cluster:
+        plain = [tuple(row) for row in cluster.connect().execute(f"SELECT k, v, n FROM {wide_load.KEYSPACE}.plain")]
+    held = {
+        "topic": differences(everything, in_topic(rig.broker)),
+        "files": differences(everything, identities(rig.home)),
+        "Delta table": differences(people, [(key, *row) for key, row in delivered(rig.home).items()]),
+        "index": differences(people, in_index(rig.node, "people", "id", "name", "age")),
+        "index of Cassandra's rows": differences(plain, in_index(rig.node, "plain", "k", "v", "n")),
+    }
+    broken, rows = wide_load.compared(rig.cassandra.address, rig.home / "lake")
+    held["Delta tables of Cassandra's rows"] = broken
+    return sum(held.values(), Counter[str]()), [
+        f"{where}: {dict(what)}" for where, what in held.items() if +what
+    ] + rows
+
+
+def test_targets_equal_the_source_whatever_is_killed(rig: Rig, record_property: RecordProperty) -> None:
     local, cluster = rounds(LOCAL, rig.random), rounds(CLUSTER, rig.random)
     sys.stderr.write(f"\nkill -9 of the pipeline's processes with seed {SEED}: {len(local) + len(cluster)} rounds\n")
-    directories = f"logs = {json.dumps([str(rig.home / node) for node in NODES])}"
-    with Load(rig.home, SEED) as load:
-        rig.write_config("local[2]", directories)
-        rig.start()
-        rig.wait_for_work()
-        run_rounds(rig, local)
-        with agents(rig.home) as served, SparkCluster(rig.home, 2) as rig.cluster:
-            rig.write_config(rig.cluster.address, served)
+    directories = f"logs = {json.dumps([str(rig.home / node) for node in (*NODES, CAPTURED)])}"
+    with Load(rig.home, SEED) as load, captured(rig.cassandra, rig.home):
+        with WideLoad(rig.cassandra.address, SEED, PAUSE_S) as wide:
+            rig.write_config("local[2]", directories)
             rig.start()
             rig.wait_for_work()
-            run_rounds(rig, cluster)
+            run_rounds(rig, local)
+            with agents(rig.home) as served, SparkCluster(rig.home, 2) as rig.cluster:
+                rig.write_config(rig.cluster.address, served)
+                rig.start()
+                rig.wait_for_work()
+                run_rounds(rig, cluster)
+        say_last(rig.cassandra)
+    wide_load.expired(rig.cassandra.address)
     rig.write_config("local[2]", directories)
     assert rig.start("--once").wait(PATIENCE_S) == 0, rig.said()
-    everything = list(range(1, load.changes + 1))
-    assert sorted(in_topic(rig.broker)) == everything
-    assert sorted(identities(rig.home)) == everything
-    assert delivered(rig.home) == load.rows
-    assert in_index(rig.node) == load.rows
-    assert not any((rig.home / "checkpoint" / "dead-letters").rglob("batch-*"))
+    broken, problems = judge(rig, load)
+    facts = {
+        "numbered changes": load.changes,
+        "statements of every kind": wide.done,
+        "of them changes of the schema": wide.definitions,
+    }
+    record(record_property, "kills", sum(rig.killed.values()), broken)
+    campaigns.keep("kills-pipeline", "pipeline", SEED, rig.killed, facts, broken)
     killed = ", ".join(f"{count} of the {kind}" for kind, count in rig.killed.items())
-    facts = f"{sum(rig.killed.values())} kills ({killed}), {load.changes} changes, none lost, none twice"
-    sys.stderr.write(f"kill -9 of the pipeline's processes with seed {SEED}: {facts}\n")
-    record_property("kills", sum(rig.killed.values()))
+    told = f"{sum(rig.killed.values())} kills ({killed}), {facts}, broken: {dict(broken)}"
+    sys.stderr.write(f"kill -9 of the pipeline's processes with seed {SEED}: {told}\n")
+    assert problems == [], "\n".join(problems[:10])
+    assert not any((rig.home / "checkpoint" / "dead-letters").rglob("batch-*"))
+    assert "SystemError" not in (rig.home / "pipeline.log").read_text(errors="replace")

@@ -46,11 +46,13 @@ def _nothing_kept() -> Iterator[None]:
     KEPT.clear()
 
 
-def sink_of(proxy: KafkaProxy, **more: Any) -> tuple[KafkaSink, str]:
-    """A sink with a topic that no other test has."""
+def sink_of(proxy: KafkaProxy, directory: Path, **more: Any) -> tuple[KafkaSink, str]:
+    """A sink with a topic that no other test has, whose pipeline has the topic's name."""
     prefix = f"t{uuid.uuid4().hex[:10]}"
     given = {"topic_prefix": prefix, "bootstrap_servers": (f"127.0.0.1:{proxy.port}",), "partitions": 1, **more}
     sink = KafkaSink(KafkaSettings.model_validate(given))
+    sink.keep_in(directory / prefix, f"{prefix}.lab.users")
+    sink.divide(1)
     sink.check()
     sink.prepare([USERS])
     return sink, f"{prefix}.lab.users"
@@ -89,14 +91,14 @@ def deliver(sink: KafkaSink, task: Task, *numbers: int) -> None:
 
 @pytest.mark.parametrize("delivery", ["exactly-once", "at-least-once"])
 def test_no_derived_record_is_lost_between_the_records_of_one_change(
-    proxy: KafkaProxy, monkeypatch: pytest.MonkeyPatch, delivery: str
+    proxy: KafkaProxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, delivery: str
 ) -> None:
     """A delete and its tombstone came in two batches, and the first one committed both (debezium/dbz#2549)."""
     changes = records_of(USERS, [deleted_user(1), deleted_user(2)])
     wanted = [(1, False), (1, True), (2, False), (2, True)]
     original = Connection.send
     for count in range(len(wanted)):
-        sink, topic = sink_of(proxy, delivery=delivery, tombstones=True)
+        sink, topic = sink_of(proxy, tmp_path, delivery=delivery, tombstones=True)
         task = Task(topic, 1, 0, NOW_US)
 
         def some(self: Connection, parcel: Parcel, *, headers: bool, _count: int = count) -> int:
@@ -121,9 +123,9 @@ def test_no_derived_record_is_lost_between_the_records_of_one_change(
             session.close()
 
 
-def test_lost_answer_to_a_commit_is_asked_for_again(proxy: KafkaProxy) -> None:
+def test_lost_answer_to_a_commit_is_asked_for_again(proxy: KafkaProxy, tmp_path: Path) -> None:
     """What ends a transaction was done, and whoever asked for it never heard (Jepsen's report on Bufstream)."""
-    sink, topic = sink_of(proxy, delivery="exactly-once")
+    sink, topic = sink_of(proxy, tmp_path, delivery="exactly-once")
     first, second = (Task(topic, batch, 0, NOW_US + batch) for batch in (1, 2))
     proxy.lose_next_answer()
     deliver(sink, first, 1, 2, 3)
@@ -132,9 +134,9 @@ def test_lost_answer_to_a_commit_is_asked_for_again(proxy: KafkaProxy) -> None:
     assert [number for number, _ in consumed(proxy, topic)] == [1, 2, 3, 4, 5]
 
 
-def test_end_of_a_transaction_that_comes_late_does_not_end_the_next_one(proxy: KafkaProxy) -> None:
+def test_end_of_a_transaction_that_comes_late_does_not_end_the_next_one(proxy: KafkaProxy, tmp_path: Path) -> None:
     """A late commit or abort ended the next transaction: torn, lost and aborted records (the same report)."""
-    sink, topic = sink_of(proxy, delivery="exactly-once")
+    sink, topic = sink_of(proxy, tmp_path, delivery="exactly-once")
     first, second = (Task(topic, batch, 0, NOW_US + batch) for batch in (1, 2))
     proxy.hold_next_end()
     deliver(sink, first, 1, 2, 3)

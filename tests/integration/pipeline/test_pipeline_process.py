@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.pipeline.replica_load import NODES, PATIENCE_S, Load, delivered, wait_for
+from tests.integration.pipeline.replica_load import NODES, PATIENCE_S, Load, delivered, identities, wait_for
 
 
 def config(home: Path) -> Path:
@@ -74,6 +75,31 @@ def test_pipeline_ends_in_good_order_on_sigterm(tmp_path: Path) -> None:
             _, error = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 0, error
         assert delivered(tmp_path) == load.rows
+
+
+def test_second_driver_is_refused_and_one_that_was_replaced_ends_without_harm(tmp_path: Path) -> None:
+    file = config(tmp_path)
+    with Load(tmp_path, 6) as load, running(file) as old:
+        wait_for(lambda: old.poll() is not None or bool(delivered(tmp_path)))
+        # It stands still, maybe in the middle of a batch, and has its lock.
+        os.killpg(old.pid, signal.SIGSTOP)
+        with running(file, "--once") as second:
+            _, error = second.communicate(timeout=PATIENCE_S)
+        assert second.returncode == 1
+        assert f"another driver runs this pipeline: process {old.pid} on {socket.gethostname()}, since" in error
+        assert "stop the other one" in error
+        load.finish()
+        # Somebody believes that it is dead for good.
+        (tmp_path / "checkpoint" / "driver.lock").unlink()
+        with running(file, "--once") as second:
+            _, error = second.communicate(timeout=PATIENCE_S)
+        assert second.returncode == 0, error
+        os.killpg(old.pid, signal.SIGCONT)
+        _, error = old.communicate(timeout=PATIENCE_S)
+        assert old.returncode == 1
+        assert f"another driver has taken this pipeline over: process {second.pid} on" in error
+    assert delivered(tmp_path) == load.rows
+    assert sorted(identities(tmp_path)) == list(range(1, load.changes + 1))
 
 
 @pytest.mark.parametrize("words", [["pipeline", "nothing.toml"], ["run", "nothing.toml"]])

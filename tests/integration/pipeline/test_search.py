@@ -7,6 +7,7 @@ import os
 import random
 import threading
 import urllib.request
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,6 +32,7 @@ from penstock.sandbox.elasticsearch_server import ElasticsearchServer
 from penstock.sandbox.opensearch_server import OpenSearchServer
 from penstock.sandbox.search_server import SearchServer
 from penstock.settings.sinks import MapFields, SearchSettings
+from tests.counted import RecordProperty, differences, record
 from tests.every_type import every_type_table
 from tests.given_rows import GivenRows
 from tests.row_records import gone, put, records_of
@@ -238,17 +240,20 @@ def test_a_map_that_cannot_be_searched_is_set_aside_and_replayed_where_it_is_onl
     assert len(node.documents("stored-poison")["3|x"]["tags"]["k"]) == 40_000
 
 
-def test_a_node_that_is_killed_and_comes_back_loses_nothing(
-    node: Node, record_property: Callable[[str, object], None]
-) -> None:
+def test_a_node_that_is_killed_and_comes_back_loses_nothing(node: Node, record_property: RecordProperty) -> None:
     seed = random.Random(3)
+    broken: Counter[str] = Counter()
     for number in range(KILLS):
-        kill_while_writing(node, f"killed-{number}", after=seed.randint(1, 15))
-    record_property("kills", KILLS)
+        broken += kill_while_writing(node, f"killed-{number}", after=seed.randint(1, 15))
+    record(record_property, "kills", KILLS, broken)
+    assert not +broken
 
 
-def kill_while_writing(node: Node, name: str, after: int) -> None:
-    """Kill the node when the writer has taken so many hundreds of 3,000 rows; it comes back when that was noticed."""
+def kill_while_writing(node: Node, name: str, after: int) -> Counter[str]:
+    """Kill the node when the writer has taken so many hundreds of 3,000 rows; it comes back when that was noticed.
+
+    Gives how many documents are lost, and how many are there that nobody wrote.
+    """
     schema = table(name)
     written, dead, away, back = (threading.Event() for _ in range(4))
 
@@ -284,10 +289,11 @@ def kill_while_writing(node: Node, name: str, after: int) -> None:
     (done,) = outcome
     assert away.is_set()
     assert (done.records, done.dead) == (3000, [])
-    assert len(node.documents(name)) == 3000
+    wanted = [f"{n}|x" for n in range(3000)]
+    broken = differences(wanted, node.documents(name))
     # The batch once more, as after a crash of the pipeline.
     assert deliver(sink, records_of(schema, rows)).dead == []
-    assert len(node.documents(name)) == 3000
+    return broken + differences(wanted, node.documents(name))
 
 
 def test_a_cluster_that_is_away_is_told_before_the_start(node: Node) -> None:
@@ -296,3 +302,67 @@ def test_a_cluster_that_is_away_is_told_before_the_start(node: Node) -> None:
         away.check()
     with pytest.raises(HTTPError):
         node.ask("GET", "/there-is-no-such-index")
+
+
+def test_a_table_made_anew_takes_the_name_of_the_old_one_and_settings_and_aliases_stay(node: Node) -> None:
+    old = replace(table("reborn"), altered=1, id="one")
+    key = (Column("id", t.TEXT, Role.PARTITION),)
+    new = TableSchema(old.table, (*key, Column("note", t.INT64)), altered=2, id="two")
+    node.sink().prepare([old])
+    deliver(node.sink(), records_of(old, [put({"id": n, "line": "a"}, 100, note="x") for n in range(3)]))
+    node.ask("POST", "/_aliases", {"actions": [{"add": {"index": "reborn", "alias": "everything"}}]})
+    for _ in range(2):
+        sink = node.sink()
+        sink.prepare([old, new])
+    assert node.documents("reborn") == {}
+    # The same key in an older version than what the old table had of it.
+    deliver(sink, records_of(new, [put({"id": "0"}, 50, note=7)]))
+    assert node.documents("reborn") == node.documents("everything") == {"0": {"id": "0", "note": 7}}
+    [(name, made)] = node.ask("GET", "/reborn").items()
+    assert name != "reborn"
+    assert made["settings"]["index"]["refresh_interval"] == "-1"
+    assert made["mappings"]["properties"]["note"] == {"type": "long"}
+    # What comes again of the old table changes nothing.
+    sink.prepare([old])
+    deliver(sink, records_of(old, [gone({"id": 0, "line": "a"}, 200)]))
+    third = replace(new, columns=(*new.columns, Column("more", t.TEXT)), altered=3, id="three")
+    sink.prepare([third])
+    assert node.documents("reborn") == node.documents("everything") == {}
+
+
+def test_a_column_added_again_with_another_type_and_exchanged_keys_move_the_documents(node: Node) -> None:
+    key = (Column("a", t.INT64, Role.PARTITION), Column("b", t.INT64, Role.CLUSTERING))
+    first = TableSchema(TableId("shop", "moved"), (*key, Column("v", t.INT32), Column("w", t.TEXT)), altered=1, id="m")
+    again = replace(first, columns=(*key, Column("v", t.BOOLEAN, dropped_us=5), Column("w", t.TEXT)), altered=2)
+    names = (Column("b", t.INT64, Role.PARTITION), Column("a", t.INT64, Role.CLUSTERING))
+    exchanged = replace(again, columns=(*names, *again.columns[2:]), altered=3)
+    sink = node.sink()
+    sink.prepare([first])
+    deliver(sink, records_of(first, [put({"a": n, "b": 9}, 100 + n, v=n, w="x") for n in range(1500)]))
+    sink.prepare([again])
+    deliver(sink, records_of(again, [put({"a": 1, "b": 9}, 5000, v=True, w="y")]))
+    found = node.documents("moved")
+    assert found["1|9"] == {"a": 1, "b": 9, "v": True, "w": "y"}
+    assert found["2|9"] == {"a": 2, "b": 9, "w": "x"}
+    assert len(found) == 1500
+    node.sink().prepare([first, again, exchanged])
+    assert node.documents("moved")["2|9"] == {"b": 2, "a": 9, "w": "x"}
+
+
+def test_a_truncation_and_a_renamed_key_reach_every_document(node: Node) -> None:
+    first = replace(table("followed"), altered=1, id="one")
+    renamed = (Column("number", t.INT64, Role.PARTITION), *first.columns[1:])
+    second = replace(first, columns=renamed, altered=2)
+    sink = node.sink()
+    sink.prepare([first])
+    # Versions from 0 on, as repairs give them.
+    deliver(sink, records_of(first, [put({"id": n, "line": "a"}, n, note="x") for n in range(1200)]))
+    sink.prepare([second])
+    assert node.documents("followed") == {f"{n}|a": {"number": n, "line": "a", "note": "x"} for n in range(1200)}
+    truncation = records_of(second, [Change(Op.TRUNCATE, time=2000)])
+    # Twice, as when the batch is done again.
+    for _ in range(2):
+        sink.end_eras([second])
+        assert node.documents("followed") == {}
+        deliver(sink, records_of(second, [put({"number": 5, "line": "a"}, 2001, note="y")]), truncation)
+        assert node.documents("followed") == {"5|a": {"number": 5, "line": "a", "note": "y"}}

@@ -60,3 +60,11 @@ def consumed(broker: KafkaBroker, topic: str, isolation: str = "read_committed")
         return found
     finally:
         consumer.close()
+
+
+def forget_groups(admin: Any) -> None:
+    """Let the broker forget all consumer groups, as it does by itself after offsets.retention.minutes."""
+    groups = [group.group_id for group in admin.list_consumer_groups().result(PATIENCE_S).valid]
+    if groups:
+        for future in admin.delete_consumer_groups(groups).values():
+            future.result(PATIENCE_S)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from bench import __main__ as bench_main
 from bench import report
 from bench.harness import CheckFailed, Run, Sample, Target, interleave, options, percentile, quotients
 
@@ -70,3 +72,39 @@ def test_quick_runs_leave_no_results_behind(tmp_path: Path, monkeypatch: pytest.
     run.ratio("missed", [0.5], Target(at_least=0.9))
     assert run.finish(options("append", "", ["--quick", "--directory", str(tmp_path)])) == 0
     assert report.load(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "given",
+    [["CommitLog-7-1.log"], ["--schema", "tables.cql"], ["--no-kafka"], ["--quick"], ["--bytes", "1000"]],
+    ids=lambda given: given[0],
+)
+def test_a_run_on_data_of_ones_own_leaves_the_published_results_alone(
+    given: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    published, own = tmp_path / "published", tmp_path / "own"
+    monkeypatch.setattr("bench.harness.RESULTS", published)
+    given = [*given, "--directory", str(tmp_path)]
+    run = Run("commit-log", quick=False)
+    run.finish(options("commit_log", "", given, files="segments", bytes=0))
+    assert not published.exists()
+    run.finish(options("commit_log", "", [*given, "--out", str(own)], files="segments", bytes=0))
+    assert not published.exists()
+    assert [file.name for file in own.iterdir()] == ["commit-log.json"]
+    run.finish(options("commit_log", "", ["--directory", str(tmp_path)], files="segments", bytes=0))
+    assert [file.name for file in published.iterdir()] == ["commit-log.json"]
+
+
+def test_what_is_said_of_segments_and_results_reaches_the_benchmark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    segment = tmp_path / "CommitLog-7-1.log"
+    segment.touch()
+    called: list[tuple[str, list[str]]] = []
+
+    def noted(name: str, passed_on: Sequence[str]) -> None:
+        called.append((name, list(passed_on)))
+
+    monkeypatch.setattr(bench_main, "run", noted)
+    bench_main.main(["commit-log", str(segment), "--out", str(tmp_path / "own")])
+    assert called == [("commit-log", ["--out", str(tmp_path / "own"), str(segment)])]

@@ -165,9 +165,8 @@ def test_age_cap_goes_by_the_time_of_the_last_write(tmp_path: Path) -> None:
     assert report.removed == ((1, Reason.AGE), (2, Reason.AGE))
 
 
-@pytest.mark.parametrize("settings", [KEEP, RetentionSettings(bytes_max=0), RetentionSettings(age_s_max=0)])
 @pytest.mark.parametrize("content", [b"", b"{}", b"\xff" * 100])
-def test_unreadable_checkpoint_holds_everything(tmp_path: Path, settings: RetentionSettings, content: bytes) -> None:
+def test_unreadable_checkpoint_holds_what_no_cap_takes(tmp_path: Path, content: bytes) -> None:
     directory = str(tmp_path / "log")
     positions = fill(directory, 9)
     with opened(directory, "good") as good:
@@ -175,7 +174,7 @@ def test_unreadable_checkpoint_holds_everything(tmp_path: Path, settings: Retent
     bad = tmp_path / "log" / "bad.checkpoint"
     bad.write_bytes(content)
     with capture_logs() as logs:
-        report = retention.apply(directory, settings, clock=ManualClock(1 << 40))
+        report = retention.apply(directory, KEEP, clock=ManualClock(1 << 40))
     assert not report.removed
     assert [type(error) for error in report.unreadable] == [CorruptCheckpoint]
     assert "bad.checkpoint" in logs[0]["error"]
@@ -183,13 +182,51 @@ def test_unreadable_checkpoint_holds_everything(tmp_path: Path, settings: Retent
     assert len(LogReader(directory).numbers()) == 3
 
 
-def test_checkpoint_ahead_of_the_log_holds_everything(tmp_path: Path) -> None:
+@pytest.mark.parametrize("settings", [RetentionSettings(bytes_max=0), RetentionSettings(age_s_max=0)])
+def test_unreadable_checkpoint_cannot_fill_the_disk(tmp_path: Path, settings: RetentionSettings) -> None:
+    directory = str(tmp_path / "log")
+    positions = fill(directory, 9)
+    with opened(directory, "damaged") as one:
+        one.commit(positions[1])
+    with opened(directory, "good") as good:
+        good.commit(positions[8])
+    file = tmp_path / "log" / "damaged.checkpoint"
+    content = file.read_bytes()
+    file.write_bytes(content[:-9])
+    with capture_logs() as logs:
+        report = retention.apply(directory, settings, clock=ManualClock(1 << 40))
+    assert len(LogReader(directory).numbers()) == 1
+    assert [type(error) for error in report.unreadable] == [CorruptCheckpoint]
+    # Nobody knows what it still needed, and that is what is said.
+    told = [entry for entry in logs if entry["event"] == "changes lost"]
+    assert [(entry["subscription"], entry["after"]) for entry in told] == [("damaged.checkpoint", "unknown")]
+    assert report.losses == ()
+    # Brought back from a copy, it knows exactly.
+    file.write_bytes(content)
+    with opened(directory, "damaged") as one, pytest.raises(ChangesLost) as caught:
+        list(one.batches())
+    assert (caught.value.place["after"], str(caught.value.place["through"])) == (positions[1], told[0]["through"])
+
+
+def test_unreadable_checkpoint_expires_like_any_other(tmp_path: Path) -> None:
+    directory = str(tmp_path / "log")
+    positions = fill(directory, 9)
+    with Subscription.open(directory, "good", clock=ManualClock(1000)) as good:
+        good.commit(positions[8])
+    (tmp_path / "log" / "bad.checkpoint").write_bytes(b"")
+    settings = RetentionSettings(subscriber_expiry_s=60)
+    for now_s, left in ((1059, 3), (1061, 1)):
+        retention.apply(directory, settings, clock=ManualClock(now_s), modified=lambda _: 1000 * SECOND)
+        assert len(LogReader(directory).numbers()) == left
+
+
+def test_checkpoint_ahead_of_the_log_holds_what_no_cap_takes(tmp_path: Path) -> None:
     directory = str(tmp_path / "log")
     fill(directory, 9)
     log_id = LogReader(directory).log_id
     ahead = Checkpoint(log_id, TABLE, "ahead", Position(99, 1, 0), 0)
     sealed.write(OsFiles(), directory, "ahead.checkpoint", ahead.to_json())
-    report = retention.apply(directory, RetentionSettings(bytes_max=0))
+    report = retention.apply(directory, KEEP)
     assert not report.removed
     assert [type(error) for error in report.unreadable] == [PositionAhead]
 

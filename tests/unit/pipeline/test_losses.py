@@ -23,7 +23,7 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 
 from penstock.capture.cassandra.agent.status import AgentStatus
-from penstock.errors import ChangesLost, CorruptCheckpoint, PenstockError, PositionAhead, Retry
+from penstock.errors import ChangesLost, CorruptCheckpoint, PenstockError, PositionAhead, Retry, StorageError
 from penstock.formats import avro
 from penstock.log import retention, sealed
 from penstock.log.checkpoint import Checkpoint as LogCheckpoint
@@ -129,7 +129,7 @@ def rows(home: Path) -> dict[int, tuple[str | None, int | None]]:
 
 def times(home: Path) -> list[int]:
     """The write times of the changes in the files: with one change per time, its identity."""
-    files = [file for file in sorted((home / "files").rglob("*.json*")) if "_manifests" not in file.parts]
+    files = [file for file in sorted((home / "files").glob("shop.*/*.json*")) if not file.name.startswith(".")]
     return sorted(json.loads(line)["time"] for file in files for line in file.read_text().splitlines())
 
 
@@ -195,7 +195,9 @@ def test_steps_of_a_batch_come_in_their_order(tmp_path: Path, monkeypatch: pytes
 
         monkeypatch.setattr(owner, method, noted)
     put(tmp_path, "n1", person(PickySink.refused, 10, name="a"))
-    Query(settings(tmp_path, picky=True), monkeypatch).start().run()
+    query = Query(settings(tmp_path, picky=True), monkeypatch).start()
+    made.clear()
+    query.run()
     assert made == list(STEPS)
 
 
@@ -266,7 +268,7 @@ def test_positions_and_times_that_go_backwards_lose_nothing(tmp_path: Path, monk
     assert rows(tmp_path) == {number: (f"v{number}", None) for number in range(9)}
 
 
-@pytest.mark.parametrize("part", ["spark", "spark/offsets", "state"])
+@pytest.mark.parametrize("part", ["plans", "state"])
 @pytest.mark.parametrize("batches", [1, 3])
 def test_checkpoint_that_has_lost_a_part_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str, batches: int
@@ -281,6 +283,24 @@ def test_checkpoint_that_has_lost_a_part_is_refused(
         query.start()
 
 
+@pytest.mark.parametrize("part", ["plans", "state"])
+def test_part_of_a_checkpoint_that_comes_from_an_older_copy_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    """The same loss, by a restore: what the parts say must be of one moment (DBZ-1730)."""
+    query = Query(settings(tmp_path), monkeypatch)
+    put(tmp_path, "n1", person(1, 10, name="a"))
+    query.start().run()
+    shutil.copytree(tmp_path / "checkpoint" / part, tmp_path / "older copy")
+    for number in (2, 3):
+        put(tmp_path, "n1", person(number, 10 * number, name="a"))
+        query.start().run()
+    shutil.rmtree(tmp_path / "checkpoint" / part)
+    shutil.copytree(tmp_path / "older copy", tmp_path / "checkpoint" / part)
+    with pytest.raises(CorruptCheckpoint, match="not of one moment"):
+        query.start()
+
+
 def test_new_checkpoint_begins_with_the_oldest_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same loss: with nothing stored at all, the beginning is the log's beginning (DBZ-1730)."""
     made = settings(tmp_path)
@@ -290,6 +310,27 @@ def test_new_checkpoint_begins_with_the_oldest_change(tmp_path: Path, monkeypatc
     for target in ("checkpoint", "lake", "files"):
         shutil.rmtree(tmp_path / target)
     Query(made, monkeypatch).start().run()
+    assert times(tmp_path) == [10, 20]
+
+
+def test_state_does_not_grow_beyond_its_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A limit that is looked at after the commit is one that has been passed."""
+    made = settings(tmp_path)
+    put(tmp_path, "n1", person(1, 10, name="a"))
+    Query(made, monkeypatch).start().run().stop()
+    store = StateStore(str(tmp_path / "checkpoint/state"), 2)
+    before, runs = store.size(), sorted((tmp_path / "checkpoint/state/runs").iterdir())
+    # Less than the settings allow, so that a test need not write a million bytes.
+    limited = made.model_copy(update={"merge": made.merge.model_copy(update={"state_bytes_max": before[1] + 500})})
+    put(tmp_path, "n1", person(2, 20, name="b" * 1000))
+    query = Query(limited, monkeypatch).start()
+    with pytest.raises(StorageError, match="state_bytes_max"):
+        query.run()
+    query.stop()
+    assert (store.committed, store.size()) == (0, before)
+    assert sorted((tmp_path / "checkpoint/state/runs").iterdir()) == runs
+    assert times(tmp_path) == [10]
+    Query(made, monkeypatch).start().run().stop()
     assert times(tmp_path) == [10, 20]
 
 

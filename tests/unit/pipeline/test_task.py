@@ -16,6 +16,7 @@ from penstock.model.batch import ChangeBatch
 from penstock.model.change import Change, Marker, Op, Set
 from penstock.model.schema import Column, Role, TableId, TableSchema
 from penstock.pipeline import dead_letters, outcome, runs, task
+from penstock.pipeline.eras import Header, prepared_as
 from penstock.pipeline.fold import keys, poison
 from penstock.pipeline.fold.state import StateStore
 from penstock.pipeline.outcome import Outcome
@@ -72,11 +73,13 @@ def logged(node: str, changes: Sequence[Change], *spoilt: tuple[bytes, bytes]) -
 
 
 def done(directory: Path, sink: Sink, given: Iterable[Run], batch: int = 0) -> list[Outcome]:
+    given = list(given)
+    headers = frozenset(Header(run.node, run.schema).digest for run in given)
     plan = TaskPlan(
         "p", batch, 9_000_000, str(directory), MergeSettings(), TransformSettings(), {}, (sink,),
-        frozenset({SCHEMA.fingerprint}),
+        frozenset({prepared_as(SCHEMA)}), headers,
     )  # fmt: skip
-    (made,) = task.run(plan, 0, iter([runs.to_arrow(list(given))]))
+    (made,) = task.run(plan, 0, iter([runs.to_arrow(given)]))
     return list(outcome.from_arrow(pa.Table.from_batches([made])))
 
 

@@ -54,6 +54,7 @@ FULL = AgentStatus(
     foreign_files=16,
     appended_bytes=17,
     table_changes={"shop.orders": 18, "shop.carts": 19},
+    unreadable_checkpoints={"shop.orders": 27},
     cdc_raw_bytes=20,
     cdc_raw_bytes_max=21,
     cdc_raw_segments=22,
@@ -106,6 +107,7 @@ def test_every_number_stands_under_its_name() -> None:
         ("penstock_capture_lag_seconds", ()): 24.5,
         ("penstock_last_write_time_seconds", ()): 25,
         ("penstock_last_capture_time_seconds", ()): 26,
+        ("penstock_unreadable_checkpoint_files", ("shop.orders",)): 27,
         ("penstock_snapshot_running", ()): 1,
         ("penstock_snapshot_completed", ()): 1,
         ("penstock_snapshot_aborted", ()): 1,
@@ -138,6 +140,13 @@ def test_every_number_of_the_status_is_published() -> None:
     for name in unpublished - {"node", "data_centre", "snapshot", "table_changes"}:
         blank = AgentStatus(node="node1", data_centre="dc1", started_time_us=0, snapshot=SNAPSHOT)
         assert samples(replace(FULL, **{name: getattr(blank, name)})) != shown, name
+
+
+def test_a_checkpoint_that_cannot_be_read_is_named_and_makes_nobody_start_the_agent_again() -> None:
+    checks = health_checks(replace(FULL, waiting=None, cdc_raw_bytes=0, snapshot=None))
+    assert checks["subscriptions"]["healthy"]
+    assert "shop.orders" in checks["subscriptions"]["message"]
+    assert "subscriptions" not in health_checks(replace(FULL, unreadable_checkpoints={}))
 
 
 def test_an_agent_that_has_not_begun_can_be_asked(tmp_path: Path) -> None:

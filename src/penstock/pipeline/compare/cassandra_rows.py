@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pyarrow as pa
 import structlog
@@ -17,7 +18,7 @@ from penstock.capture.cassandra.snapshot.source import SnapshotSource
 from penstock.errors import InvalidInput, Unreachable
 from penstock.formats import avro
 from penstock.merge.table_state import TableState, visible
-from penstock.model.schema import TableId
+from penstock.model.schema import TableId, TableSchema
 from penstock.pipeline.compare.log_rows import as_images
 from penstock.pipeline.compare.shape import Shape
 from penstock.pipeline.compare.sides import SourceRows
@@ -59,16 +60,24 @@ class CassandraRows(SourceRows):
         except BaseException:
             connection.close()
             raise
-        self.schema = self._table.schema
+        # The cluster itself leaves out what dropped columns held; nothing more is to be left out here.
+        columns = tuple(replace(column, dropped_us=None) for column in self._table.schema.columns)
+        self.schema = replace(self._table.schema, columns=columns)
 
     def close(self) -> None:
         self._source.close()
 
     def images(self) -> Iterator[pa.StructArray]:
-        reading = self._source.reading(self._table)
-        for tokens in cut([FULL], _SPLITS):
-            state = self._read(reading, tokens)
+        for state in self.states():
             yield from as_images(self.schema, visible(state, self._clock.now_us() // 1_000_000))
+
+    def states(self) -> Iterator[TableState]:
+        reading = self._source.reading(self._table)
+        return (self._read(reading, tokens) for tokens in cut([FULL], _SPLITS))
+
+    @property
+    def recorded(self) -> TableSchema:
+        return self._table.schema
 
     def _read(self, reading: Reading, tokens: TokenRange) -> TableState:
         """The rows of a range. What cannot be read now is asked for again a few times, as a snapshot does."""

@@ -14,7 +14,10 @@ from penstock.model.schema import TableSchema
 from penstock.pipeline.compare.comparison import Kind, Report
 from penstock.pipeline.compare.lake_keys import check_keys
 from penstock.pipeline.compare.lake_rows import LakeRows
+from penstock.pipeline.sinks.lakehouse.delta_schema import from_delta
 from penstock.pipeline.sinks.lakehouse.delta_sink import DeltaSink, DeltaWriter
+from penstock.pipeline.sinks.lakehouse.evolution import TargetShape
+from penstock.pipeline.sinks.lakehouse.source_note import SourceNote
 from penstock.pipeline.sinks.sink import Sink, Writer
 from penstock.settings.sinks import DeltaSettings
 
@@ -36,8 +39,10 @@ class DeltaRows(LakeRows):
         from deltalake import QueryBuilder
 
         table = self._open()
-        wanted = self.wanted([field.name for field in table.schema().fields])
-        columns = ", ".join(map(always_quoted, wanted.names))
+        schema = from_delta(table.schema().to_json())
+        note = SourceNote.from_properties(table.metadata().configuration, schema.names)
+        wanted = self.wanted(TargetShape(schema, note))
+        columns = ", ".join(map(always_quoted, wanted.values()))
         for batch in QueryBuilder().register("rows", table).execute(f"SELECT {columns} FROM rows"):  # noqa: S608
             yield self.fitted(pa.record_batch(batch), wanted)
 

@@ -14,6 +14,7 @@ from penstock.pipeline.compare.comparison import Kind, Report
 from penstock.pipeline.compare.lake_keys import check_keys
 from penstock.pipeline.compare.lake_rows import LakeRows
 from penstock.pipeline.sinks.lakehouse.iceberg_sink import IcebergSink
+from penstock.pipeline.sinks.lakehouse.iceberg_table import shape_of
 from penstock.pipeline.sinks.sink import Sink, Writer
 from penstock.settings.sinks import IcebergSettings
 
@@ -36,8 +37,8 @@ class IcebergRows(LakeRows):
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         table = self._open()
-        wanted = self.wanted(table.schema().column_names)
-        for batch in table.scan(selected_fields=tuple(wanted.names)).to_arrow_batch_reader():
+        wanted = self.wanted(shape_of(table))
+        for batch in table.scan(selected_fields=tuple(wanted.values())).to_arrow_batch_reader():
             yield self.fitted(batch, wanted)
 
     def _open(self) -> Table:

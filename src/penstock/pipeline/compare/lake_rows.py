@@ -16,6 +16,7 @@ from penstock.pipeline.compare.repair_records import repair_records
 from penstock.pipeline.compare.shape import Shape
 from penstock.pipeline.compare.sides import TargetRows
 from penstock.pipeline.compare.spelling import Spelling, spelled_columns
+from penstock.pipeline.sinks.lakehouse.evolution import TargetShape, places
 from penstock.pipeline.sinks.lakehouse.types import lake_schema
 from penstock.pipeline.sinks.lakehouse.values import to_lake
 from penstock.pipeline.sinks.sink import Writer
@@ -52,25 +53,29 @@ class LakeRows(TargetRows):
     def own_keys(self, found: pa.Table) -> tuple[pa.StructArray, Any] | None:
         return plain_keys(self.schema, found) if has_plain_keys(self.schema) else None
 
-    def wanted(self, there: Sequence[str]) -> pa.Schema:
-        """The columns to read, which must be among those that are there."""
-        wanted = lake_schema(self.schema)
-        missing = [name for name in wanted.names if name not in there]
-        if missing:
-            raise InvalidInput(f"the table has no column {missing[0]}", target=self.name)
-        return wanted
+    def wanted(self, there: TargetShape) -> dict[str, str]:
+        """The columns to read, by the source's names, each of which must be among those that are there."""
+        found = dict(places(self.schema, there))
+        for name in self.schema.by_name:
+            # One that cannot hold the values may still have values that fit.
+            if name not in found and name in there.schema.names:
+                found[name] = name
+            if name not in found:
+                raise InvalidInput(f"the table has no column {name}", target=self.name)
+        return {name: found[name] for name in self.schema.by_name}
 
-    def fitted(self, found: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
-        """Rows in the types of the source."""
+    def fitted(self, found: pa.RecordBatch, wanted: Mapping[str, str]) -> pa.RecordBatch:
+        """Rows in the names and types of the source."""
         columns = []
-        for field in wanted:
+        shape = lake_schema(self.schema)
+        for name, target in wanted.items():
             try:
-                columns.append(found.column(field.name).cast(field.type))
+                columns.append(found.column(target).cast(shape.field(name).type))
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
                 raise InvalidInput(
-                    "a column holds values that its type in the source cannot", target=self.name, column=field.name
+                    "a column holds values that its type in the source cannot", target=self.name, column=target
                 ) from error
-        return pa.RecordBatch.from_arrays(columns, schema=wanted)
+        return pa.RecordBatch.from_arrays(columns, schema=shape)
 
     def versions(
         self,
@@ -82,9 +87,12 @@ class LakeRows(TargetRows):
     ) -> pa.Int64Array:
         return pa.repeat(pa.scalar(now_us, pa.int64()), count)
 
-    def delete(self, writer: Writer, found: pa.Table, now_us: int) -> int:
+    def keys(self, found: pa.Table) -> pa.StructArray:
         keys, fits = plain_keys(self.schema, found)
-        keys = keys.filter(pa.array(fits))
+        return keys.filter(pa.array(fits))
+
+    def delete(self, writer: Writer, found: pa.Table, now_us: int) -> int:
+        keys = self.keys(found)
         if len(keys):
             versions = pa.repeat(pa.scalar(now_us, pa.int64()), len(keys))
             writer.write(repair_records(self.schema, Op.DELETE, keys, None, versions))

@@ -1,8 +1,10 @@
 """The rows that the change logs of all nodes give together, folded by the plain merge and not by the pipeline's own.
 
 It is the source of a comparison where there is no database to ask, as in the sandbox, and a referee for the pipeline:
-the two folds have no code in common but the rules. Large logs are first spread over buckets of partitions on disk, and
-one bucket is folded after another, so that memory does not grow with the table.
+the two folds have no code in common but the rules. Of each node's log what counts is what the node itself still has:
+the newest table of that name, since the node last truncated it; of a log that ended before the others were truncated,
+nothing. Large logs are first spread over buckets of partitions on disk, and one bucket is folded after another, so that
+memory does not grow with the table.
 """
 
 from __future__ import annotations
@@ -31,6 +33,8 @@ _BATCH_ROWS = 10_000
 # About so much of the logs is folded at once; as Python's objects it takes some thirty times as much.
 _BUCKET_BYTES = 8 << 20
 _BUCKETS_MAX = 1024
+# Nodes truncate a table within this of each other.
+_TRUNCATION_US = 10_000_000
 
 
 class LogRows(SourceRows):
@@ -53,29 +57,56 @@ class LogRows(SourceRows):
         self.schema = newest_schema(directories, table)
 
     def images(self) -> Iterator[pa.StructArray]:
+        for state in self.states():
+            yield from as_images(self.schema, visible(state, self._now_s))
+
+    def states(self) -> Iterator[TableState]:
         size = sum(file.stat().st_size for directory in self._directories for file in Path(directory).iterdir())
         buckets = min(_BUCKETS_MAX, size // self._bucket_bytes)
         if buckets < 2:
-            yield from self._folded(self._batches())
+            yield self._folded(self._batches())
             return
         with tempfile.TemporaryFile(prefix="penstock-compare-") as file:
             for parts in self._spread(file, buckets):
-                yield from self._folded(part.read(file) for part in parts)
+                yield self._folded(part.read(file) for part in parts)
 
     def _batches(self) -> Iterator[ChangeBatch]:
-        for directory in self._directories:
+        last = {directory: self._last_truncation(directory) for directory in self._directories}
+        newest = max((truncated_us for truncated_us, _ in last.values()), default=0)
+        for directory, (truncated_us, since_us) in last.items():
+            if max(truncated_us, since_us) < newest - _TRUNCATION_US:
+                continue
             with LogReader(directory) as reader:
-                yield from reader.read()
+                for batch in reader.read():
+                    if self._is_same_table(batch.schema) and batch.schema.truncated_us == truncated_us:
+                        yield batch
 
-    def _folded(self, batches: Iterable[ChangeBatch]) -> Iterator[pa.StructArray]:
+    def _is_same_table(self, schema: TableSchema) -> bool:
+        return not schema.id or not self.schema.id or schema.id == self.schema.id
+
+    def _last_truncation(self, directory: str) -> tuple[int, int]:
+        """When a node last truncated the table, and when its log began; 0: never, or nobody knows."""
+        with LogReader(directory) as reader:
+            schemas = [reader.heading(number).schema for number in reader.numbers()]
+        found = [schema for schema in schemas if self._is_same_table(schema)]
+        times = [(schema.truncated_us, schema.since_us) for schema in found]
+        return max((one for one, _ in times), default=0), max((one for _, one in times), default=0)
+
+    def _folded(self, batches: Iterable[ChangeBatch]) -> TableState:
         state = TableState(self.schema)
         names = {column.name for column in self.schema.columns}
         for batch in batches:
+            # Key columns are never added or dropped, but may get another name.
+            pairs = zip(batch.schema.key, self.schema.key, strict=True)
+            renamed = {old.name: new.name for old, new in pairs if old.name != new.name}
             for change in avro.decode(batch):
+                if change.op is Op.TRUNCATE and batch.schema.id:
+                    continue
                 # What a dropped column held is of no more interest.
-                kept = {name: cell for name, cell in change.cells.items() if name in names}
-                state.apply(change if len(kept) == len(change.cells) else replace(change, cells=kept))
-        yield from as_images(self.schema, visible(state, self._now_s))
+                cells = {name: cell for name, cell in change.cells.items() if name in names}
+                key = {renamed.get(name, name): value for name, value in change.key.items()}
+                state.apply(replace(change, cells=cells, key=key))
+        return state
 
     def _spread(self, file: IO[bytes], buckets: int) -> list[list[_Part]]:
         """Write the changes into the file, those of one bucket of partitions together; where those of each are."""
@@ -121,7 +152,7 @@ def newest_schema(directories: Iterable[str], table: TableId) -> TableSchema:
         with LogReader(directory) as reader:
             numbers = reader.numbers()
             found = reader.heading(numbers[-1]).schema if numbers else None
-        if found is not None and (newest is None or found.version > newest.version):
+        if found is not None and (newest is None or found.order > newest.order):
             newest = found
     if newest is None:
         raise InvalidInput("there is no log of this table", table=table)

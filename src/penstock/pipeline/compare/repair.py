@@ -8,6 +8,7 @@ knows of versions, keys and transactions stays true. Then the same keys are comp
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,7 @@ from penstock.pipeline.compare.comparison import (
 )
 from penstock.pipeline.compare.repair_records import repair_records
 from penstock.pipeline.compare.sides import IMAGE, SourceRows, TargetRows, WithImages
+from penstock.pipeline.compare.state_repair import repair_state
 from penstock.pipeline.sinks.sink import Sink, Task, Writer
 from penstock.system.clock import Clock, SystemClock
 
@@ -51,6 +53,8 @@ class Repaired:
     repaired: int
     # How the same keys compare now.
     left: Report
+    # The rows that the pipeline was told of, so that its next record of them is right as well.
+    remembered: int = 0
 
 
 def repair(
@@ -62,12 +66,20 @@ def repair(
     clock: Clock | None = None,
     keep: int = 100_000,
     progress: Progress = lambda *_: None,
+    remembered: Path | None = None,
 ) -> Repaired:
-    """Repair the rows of the report that still differ."""
-    work = _Repair(source, target, report, f"{pipeline}.repair", clock or SystemClock(), keep, progress)
+    """Repair the rows of the report that still differ.
+
+    `remembered` is where the pipeline of the target reads repaired rows, which it would else have wrong again.
+    """
+    clock = clock or SystemClock()
+    work = _Repair(source, target, report, f"{pipeline}.repair", clock, keep, progress)
     first, left = work.run()
+    told = 0
+    if remembered is not None:
+        told = repair_state(source, work.keys, clock.now_us(), remembered)
     # A row may have become right and then wrong again while we looked.
-    return Repaired(settled=max(0, report.total - first), repaired=max(0, first - left.total), left=left)
+    return Repaired(max(0, report.total - first), max(0, first - left.total), left, told)
 
 
 class _Repair:
@@ -91,6 +103,8 @@ class _Repair:
         self._keep = keep
         self._progress = progress
         self._batch = 0
+        # The keys of what was written and deleted.
+        self.keys: list[pa.StructArray] = []
 
     def run(self) -> tuple[int, Report]:
         """How many rows differed when they were looked at again, and what is left."""
@@ -156,12 +170,15 @@ class _Repair:
             if kind is Kind.EXTRA:
                 assert theirs is not None
                 written += self._target.delete(writer, theirs, self._batch)
+                gone = self._target.keys(theirs)
+                self.keys += [] if gone is None else [gone]
                 continue
             assert ours is not None
             if kind is Kind.DIFFERENT and one.spelled:
                 assert theirs is not None
                 ours, theirs = self._as_spelled_there(ours, theirs, one.spelled)
             rows: Any = ours.column(IMAGE).combine_chunks()
+            self.keys.append(rows)
             versions = self._target.versions(kind, theirs, len(rows), attempt, self._batch)
             writer.write(repair_records(self._source.schema, Op.INSERT, rows, rows, versions))
             written += len(rows)

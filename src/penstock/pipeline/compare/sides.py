@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.merge.table_state import TableState
 from penstock.model.schema import TableSchema
 from penstock.pipeline.compare.comparison import Kind, Report
 from penstock.pipeline.compare.shape import Shape
@@ -28,6 +29,15 @@ class SourceRows(ABC):
     @abstractmethod
     def images(self) -> Iterator[pa.StructArray]:
         """All rows as they are now, whole and with plain values (`row_type`)."""
+
+    def states(self) -> Iterator[TableState] | None:
+        """The same with the write times of all cells, for the state of a pipeline; None when they are not known."""
+        return None
+
+    @property
+    def recorded(self) -> TableSchema:
+        """The schema that a log of these rows has in its header."""
+        return self.schema
 
     def check_repair(self) -> None:  # noqa: B027
         """Raise when rows of a target must not be made what these are."""
@@ -97,6 +107,10 @@ class TargetRows(ABC):
         Whether one of each can be written in the same batch; else they are to be deleted first.
         """
         return False
+
+    def keys(self, found: pa.Table) -> pa.StructArray | None:  # noqa: ARG002
+        """The keys of rows as the source has them; None when they cannot be told."""
+        return None
 
     @abstractmethod
     def versions(self, kind: Kind, found: pa.Table | None, count: int, attempt: int, now_us: int) -> pa.Int64Array:

@@ -26,6 +26,8 @@ cdef class Joiner:
     cdef int cells
     cdef const unsigned char[::1] multi
     cdef const unsigned char[::1] plain
+    cdef const long long[::1] floors
+    cdef long long version
     cdef int commit_time
     cdef int origin
     cdef int range

@@ -41,15 +41,21 @@ _LINE = 64
 
 
 class Joiner:
-    """Joins rows of one table. `tie` decides between two values of one column: (column, bytes, bytes) -> first wins."""
+    """Joins rows of one table. `tie` decides between two values of one column: (column, bytes, bytes) -> first wins.
 
-    def __init__(self, program: Program, multi: Any, tie: Any, room: int = 0) -> None:
+    `floors` has for each column the write time up to which its cells mean nothing, because it was dropped then.
+    Versions of rows that nothing is known of begin above `version`.
+    """
+
+    def __init__(self, program: Program, multi: Any, floors: Any, tie: Any, version: int, room: int = 0) -> None:
         self.program = program
         self.tie = tie
         self.cells = self.program.counts[self.program.child(0, 9)]
         self.multi = memoryview(multi)
-        if len(self.multi) < self.cells:
+        self.floors = memoryview(floors)
+        if len(self.multi) < self.cells or len(self.floors) < self.cells:
             raise ValueError("a column of the record is not described")
+        self.version = version
         self.plain = memoryview(plain_cells(program))
         self.commit_time = self.program.child(0, 2)
         self.origin = self.program.child(0, 4)
@@ -116,6 +122,7 @@ class Joiner:
     def _group(self, order: Any, bounds: Any, group: int, prior: int, floor: int, now_s: int, every: bool) -> int:
         state = self.state
         state.clear()
+        state.version = self.version
         if prior >= 0:
             self._parse(state, self.priors, prior, 1)
         last = -1
@@ -207,7 +214,11 @@ class Joiner:
             if end < 0 or end >= reader.end or reader.data[end] != 0:
                 self.unsure = 1
                 return altered
-            if time > floor and (state.kinds[index] == ABSENT or time >= state.times[index]):
+            if (
+                time > floor
+                and time > self.floors[index]
+                and (state.kinds[index] == ABSENT or time >= state.times[index])
+            ):
                 if state.kinds[index] != ABSENT and time == state.times[index]:
                     self.unsure = 1
                     return altered
@@ -415,6 +426,9 @@ class Joiner:
                 parts.seconds[index] = reader.read_long() if reader.read_present() else -1
                 parts.ends[index] = parts.starts[index]
             else:
+                continue
+            if parts.times[index] <= self.floors[index]:
+                parts.kinds[index] = ABSENT
                 continue
             parts.seen(parts.times[index])
         return touched

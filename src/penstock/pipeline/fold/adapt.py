@@ -46,8 +46,10 @@ def surviving(chain: Sequence[TableSchema], old: TableSchema, new: TableSchema) 
     prints = [schema.fingerprint for schema in chain]
     if old.fingerprint in prints and new.fingerprint in prints:
         start, stop = prints.index(old.fingerprint), prints.index(new.fingerprint)
+        # Where the time of a drop is known, it says of each cell whether it is gone.
+        timed = {name for name in names if new.by_name[name].dropped_us is not None}
         for schema in chain[start:stop]:
-            names &= set(schema.by_name)
+            names &= set(schema.by_name) | timed
     return frozenset(name for name in names if _fits(old, new, name))
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from penstock.model.schema import TableId, TableSchema
 from penstock.pipeline.fold import manifest as manifests
 from penstock.pipeline.fold.adapt import adapt_rows, surviving
-from penstock.pipeline.fold.entries import Content, Entries, concat, merged_order, nothing
+from penstock.pipeline.fold.entries import Content, Entries, concat, empty_rows, merged_order, nothing
 from penstock.pipeline.fold.manifest import BucketRuns
 from penstock.pipeline.fold.state_file import Piece, Run, RunId, open_runs, write_run
 from penstock.settings import MergeSettings
@@ -91,10 +91,10 @@ class BucketState:
 
     def schemas(self, table: TableId) -> list[TableSchema]:
         """The versions of a table's schema that the state is written with, oldest first."""
-        found: dict[str, TableSchema] = {}
+        found: dict[tuple[str, str], TableSchema] = {}
         for source in reversed(self._sources(table, Content.ROWS)):
-            found.setdefault(source.schema.fingerprint, source.schema)
-        return sorted(found.values(), key=lambda schema: schema.version)
+            found.setdefault((source.schema.fingerprint, source.schema.id), source.schema)
+        return sorted(found.values(), key=lambda schema: schema.order)
 
     def _sources(self, table: TableId, content: Content) -> list[Piece | Entries]:
         """Pieces of a table, newest first; pieces of one run do not overlap."""
@@ -320,9 +320,21 @@ def _newest(pieces: list[Entries], schema: TableSchema, content: Content = Conte
     return both.take(merged_order(list(map(len, pieces)), both.keys, lows))
 
 
+def _gone(entries: Entries, schema: TableSchema) -> Entries:
+    """Entries of another table that had the name: nothing is left of them."""
+    if entries.content is Content.SEEN:
+        return replace(entries, schema=schema)
+    none = np.zeros(len(entries), np.int64)
+    return Entries(entries.content, schema, entries.keys, none.astype(np.uint64), none, none, empty_rows(len(entries)))
+
+
 def _adapted(entries: Entries, chain: Sequence[TableSchema]) -> Entries:
     schema = chain[-1]
-    if entries.schema is schema or entries.schema.fingerprint == schema.fingerprint:
+    if entries.schema is schema:
+        return entries
+    if entries.schema.id and schema.id and entries.schema.id != schema.id:
+        return _gone(entries, schema)
+    if entries.schema.fingerprint == schema.fingerprint:
         return entries
     if entries.content is Content.SEEN:
         # Hashes of changes mean the same under every version.

@@ -57,9 +57,13 @@ class Kept(NamedTuple):
 class ExactFold:
     """The partitions that share the upper half of their keys in the state."""
 
-    def __init__(self, schema: TableSchema, now_s: int, truncation: Deletion | None) -> None:
+    def __init__(
+        self, schema: TableSchema, now_s: int, truncation: Deletion | None = None, version: int = NEVER
+    ) -> None:
+        """Versions of rows that nothing is known of begin above `version`."""
         self.schema = schema
         self.now_s = now_s
+        self.version = version
         self.state = TableState(schema)
         if truncation is not None:
             self.state.apply(Change(Op.TRUNCATE, time=truncation.time, deletion=truncation))
@@ -90,6 +94,17 @@ class ExactFold:
                     continue
             self.state.apply(state)
 
+    def _spelled(self, change: Change, name: RowName, key: int, partition_key: int) -> Change:
+        """The change in its row's own spelling of the key; notes where row and partition have their entries."""
+        identity, place = name
+        self._keys.setdefault(name, key if place else partition_key)
+        self._row_keys.setdefault(name, change.key if place else self._partition_only(change))
+        if self._clustering:
+            self._keys.setdefault((identity, _STATIC), partition_key)
+            self._row_keys.setdefault((identity, _STATIC), self._partition_only(change))
+        # The row's own spelling, as Cassandra has it: a target must not see two rows.
+        return replace(change, key=self._row_keys[name]) if self._spellings and place else change
+
     def _name(self, change: Change) -> RowName:
         identity = partition_id(self.schema.partition, change.key)
         values = tuple(change.key.get(name) for name in self._clustering)
@@ -104,19 +119,30 @@ class ExactFold:
             change = replace(change, op=Op.DELETE, deletion=change.deletion or Deletion(_greatest(change)))
         name = self._name(change)
         identity, place = name
-        self._keys.setdefault(name, key if place else partition_key)
-        self._row_keys.setdefault(name, change.key if place else self._partition_only(change))
-        if self._spellings and place:
-            # The row's own spelling, as Cassandra has it: a target must not see two rows.
-            change = replace(change, key=self._row_keys[name])
-        if self._clustering:
-            self._keys.setdefault((identity, _STATIC), partition_key)
-            self._row_keys.setdefault((identity, _STATIC), self._partition_only(change))
+        change = self._spelled(change, name, key, partition_key)
         near = self.state.partitions.get(identity)
         shared = change.op in _WIDE or any(self._columns[cell].role is Role.STATIC for cell in change.cells)
         places = set(near.rows) if near is not None and shared else set()
         before = _Picture(self, identity, places | {place})
         self.state.apply(change)
+        yield from self._told(change, name, before, _Picture(self, identity, places | {place}))
+
+    def repair(self, change: Change, key: int, partition_key: int) -> Iterator[Told]:
+        """Let a row be what the change says, but for what was written after the change's commit time."""
+        name = self._name(change)
+        identity, place = name
+        change = self._spelled(change, name, key, partition_key)
+        partition = self.state.partitions.get(identity)
+        places = set() if partition is None else set(partition.rows)
+        before = _Picture(self, identity, places | {place})
+        if partition is not None:
+            row = partition.rows.get(place) if place else partition.static
+            if row is not None:
+                row.keep_above(change.commit_time or NEVER)
+            if place and row is not None and not row:
+                del partition.rows[place]
+        if change.op is not Op.DELETE:
+            self.state.apply(change)
         yield from self._told(change, name, before, _Picture(self, identity, places | {place}))
 
     def truncate(self, change: Change) -> Iterator[Told]:
@@ -132,6 +158,51 @@ class ExactFold:
             yield from self._lone(change, identity, picture, after)
             if picture.header != after.header:
                 self._dirty.add((identity, _STATIC))
+
+    def clear(self, change: Change) -> Iterator[Told]:
+        """Forget everything, because the table's era has ended; records of the rows that go by that."""
+        for identity, partition in self.state.partitions.items():
+            picture = _Picture(self, identity, set(partition.rows))
+            shown = [(place, picture.living(place)) for place in sorted(picture.norms)] + [(_STATIC, picture.lone)]
+            for place, was in shown:
+                if was is not None:
+                    version = self._grown((identity, place), _greatest(change))
+                    yield Told(self._derived(change, was, None), None, was, version)
+        self.version = max([self.version, *self._versions.values()])
+        self._versions.clear()
+        self._ghosts.clear()
+        self._dirty = set(self._keys)
+        self.state = TableState(self.schema)
+
+    def drop_columns(self, before: ExactFold) -> Iterator[Told]:
+        """Records of the rows that look different since columns were dropped and added again.
+
+        `before` has loaded the same entries, and knows nothing of the drops.
+        """
+        times = {column.name: column.dropped_us for column in self.schema.cells if column.dropped_us is not None}
+        for identity, partition in before.state.partitions.items():
+            places = set(partition.rows)
+            then, now = _Picture(before, identity, places), _Picture(self, identity, places)
+            if then.header != now.header:
+                self._dirty.add((identity, _STATIC))
+            pairs = [(place, then.living(place), now.living(place)) for place in sorted(places)]
+            for place, was, is_ in [*pairs, (_STATIC, then.lone, now.lone)]:
+                own = then.norms.get(place) != now.norms.get(place)
+                if own:
+                    self._dirty.add((identity, place))
+                # Static cells show in every row, or by themselves when there is none.
+                changed = own or then.static != now.static or (was is None) != (is_ is None)
+                if not changed or (was is None and is_ is None):
+                    continue
+                like = is_ or was
+                assert like is not None
+                cells = {name: Deleted(time) for name, time in times.items() if was is not None and name in was.cells}
+                op = Op.DELETE if is_ is None else Op.UPDATE
+                deletion = Deletion(max(times.values())) if is_ is None else None
+                change = Change(op, like.key, cells, time=max(times.values()), deletion=deletion)
+                version = self._grown((identity, place), _greatest(change))
+                yield Told(change, is_, was, version)
+                self._dropped((identity, place), now, version)
 
     def _told(self, change: Change, name: RowName, before: _Picture, after: _Picture) -> Iterator[Told]:
         identity, place = name
@@ -203,8 +274,8 @@ class ExactFold:
         return {column.name: change.key[column.name] for column in self.schema.partition}
 
     def _grown(self, name: RowName, time: int) -> int:
-        old = self._versions.get(name)
-        version = time if old is None or time > old else old + 1
+        old = self._versions.get(name, self.version)
+        version = time if time > old else old + 1
         self._versions[name] = version
         self._dirty.add(name)
         return version

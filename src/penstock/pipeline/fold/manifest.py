@@ -1,7 +1,8 @@
 """Manifests: which run files make up the state after a batch.
 
 A manifest is one line of JSON and a line with its checksum (docs/formats/pipeline-state.md). It is written under
-another name and renamed, so it is there as a whole or not at all; a batch that has a manifest is done.
+another name and linked to its own, so it is there as a whole or not at all, and no other driver's takes its place; a
+batch that has a manifest is done.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from functools import lru_cache
 from typing import Any
 
 from penstock.errors import CorruptCheckpoint
+from penstock.pipeline import written_once
 from penstock.pipeline.fold.state_file import RunId
 from penstock.system.checksum import crc32
 from penstock.system.files import OsFiles, make_durable_directory
@@ -95,21 +97,11 @@ def _make_directory(directory: str) -> None:
     make_durable_directory(OsFiles(), directory)
 
 
-def write(directory: str, manifest: Manifest) -> None:
-    """Make it durable, and then visible."""
-    files = OsFiles()
+def write(directory: str, manifest: Manifest) -> bool:
+    """Make it durable, and then visible; False, and nothing done, when the batch has a manifest already."""
     _make_directory(directory)
     state = {str(bucket): manifest.state[bucket].to_json() for bucket in sorted(manifest.state)}
     data = {"format": FORMAT, "batch": manifest.batch, "buckets": manifest.buckets, "state": state}
     body = json.dumps(data, separators=(",", ":")).encode()
-    place = path(directory, manifest.batch)
-    draft = f"{place}.tmp"
-    file = files.open(draft, write=True, create=True)
-    try:
-        file.truncate(0)
-        file.pwrite(body + b"\n%08x\n" % crc32(body), 0)
-        file.sync()
-    finally:
-        file.close()
-    files.rename(draft, place)
-    files.sync_directory(directory)
+    name = os.path.basename(path(directory, manifest.batch))
+    return written_once.write(directory, name, body + b"\n%08x\n" % crc32(body))

@@ -7,7 +7,8 @@ ones there, and give the same result; a property test holds them to it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -28,6 +29,7 @@ from penstock.pipeline.fold.collector import Collector, News
 from penstock.pipeline.fold.entries import TABLE_KEY, Entries, binary_array, joined_bytes, partition_range
 from penstock.pipeline.fold.exact import ExactFold, Kept, Told
 from penstock.pipeline.fold.keys import COMPLEX, START, STATIC, TAIL, WHOLE, Scan, view
+from penstock.pipeline.fold.table_entry import TableEntry, last_drop
 from penstock.pipeline.fold.ties import tie_of
 from penstock.pipeline.records import Records
 
@@ -40,30 +42,39 @@ _SWEEP_ENTRIES = 1 << 14
 class RowFold:
     """One table in one bucket and one batch. `chain` has the versions of its schema; the last one counts."""
 
-    def __init__(self, chain: Sequence[TableSchema], state: BucketState, *, every: bool, before: bool) -> None:
+    def __init__(
+        self, chain: Sequence[TableSchema], state: BucketState, *, every: bool, before: bool, lead: bool = True
+    ) -> None:
+        """`lead`: this bucket tells what concerns the table as a whole, so that only one does."""
         self.chain = chain
+        self.lead = lead
         self.schema = chain[-1]
         self.state = state
         self.every = every
         self.before = before
         self.collector = Collector(self.schema, state.now_s, before=before)
         self.wide = state.has_wide(self.schema.table)
-        self.truncation = self._truncation() if self.wide else None
-        self.floor = NEVER if self.truncation is None else self.truncation.time
+        self.entry = self._entry() if self.wide else TableEntry()
+        self.floor = NEVER if self.entry.truncation is None else self.entry.truncation.time
         self._told = False
         self._simple = not self.schema.clustering
         cells = self.schema.cells
         self.complex = any(column.type.multi_cell for column in cells)
         self._statics = frozenset(column.name for column in cells if column.role is Role.STATIC)
-        self._plain_keys = all(one_spelling(column.type) for column in self.schema.clustering)
+        # Where a collection was dropped and added again, what its elements are depends on their times.
+        again = any(column.dropped_us is not None and column.type.multi_cell for column in cells)
+        self._plain = not again and all(one_spelling(column.type) for column in self.schema.clustering)
 
-    def fold(self, batch: ChangeBatch, *, copies: bool = True) -> Records | None:
+    def fold(self, batch: ChangeBatch, *, copies: bool = True, repaired: ChangeBatch | None = None) -> Records | None:
         """Join the changes, after what expired since the last batch; the records of both.
+
+        Last of all, rows that a repair has read from the source take the place of what is known of them up to then.
 
         `copies` says that changes may be there several times, as when they come from several nodes: then it pays to
         look at what they say at once. Else that is done when two of a row have the same time.
         """
         self._expire()
+        self._drop_columns()
         self._batch = batch
         self._content = copies
         scan = keys.scan(batch, content=copies)
@@ -76,6 +87,8 @@ class RowFold:
             if exact:
                 self._exact(self._with_content(scan), rows, exact)
             self._truncate(scan)
+        if repaired is not None:
+            self._repair(repaired)
         # The native way gives the last records of its rows by itself; what comes beside it may be of the same rows.
         alone = self.collector.parts == 1 and not self._told
         return self.collector.records(every=self.every, single=alone and not self.every)
@@ -97,7 +110,7 @@ class RowFold:
         flags = scan.flags if whole else scan.flags[rows]
         ops = scan.ops if whole else scan.ops[rows]
         partitions = (self._keys if whole else self._keys[rows]) >> _HALF
-        if not self._plain_keys:
+        if not self._plain:
             return set(np.unique(partitions).tolist())
         odd = (flags & WHOLE == 0) | (flags & (STATIC | COMPLEX) != 0) | (ops == _DELETE_RANGE)
         if not self._simple:
@@ -254,9 +267,12 @@ class RowFold:
     def _joiner(self, room: int = 0) -> Joiner:
         cells = self.schema.cells
         multi = np.zeros(len(cells) + 1, np.uint8)
+        floors = np.full(len(cells) + 1, NEVER, np.int64)
         for index, column in enumerate(cells):
             multi[index] = column.type.multi_cell
-        return Joiner(program(self.schema), multi, tie_of(self.schema), room)
+            if column.dropped_us is not None:
+                floors[index] = column.dropped_us
+        return Joiner(program(self.schema), multi, floors, tie_of(self.schema), self.entry.version, room)
 
     # The exact way.
 
@@ -281,6 +297,23 @@ class RowFold:
             folds.append(fold)
         self._keep(folds, told)
 
+    def _repair(self, batch: ChangeBatch) -> None:
+        """Whole rows, each with the time up to which it says everything as that of its commit."""
+        scan = keys.scan(batch)
+        found = scan.state_keys().tolist()
+        folds: dict[int, ExactFold] = {}
+        told: list[Told] = []
+        for key, change in zip(found, avro.decode(batch), strict=True):
+            partition = key >> 32
+            if partition not in folds:
+                folds[partition] = fold = self._exact_fold()
+                for known, several in self._decoded(
+                    self.state.find_range(self.chain, *partition_range(partition))
+                ).items():
+                    fold.load(known, several)
+            told += folds[partition].repair(change, key, partition << 32)
+        self._keep(folds.values(), told)
+
     @staticmethod
     def _by_partition(states: dict[int, list[Change]]) -> dict[int, dict[int, list[Change]]]:
         out: dict[int, dict[int, list[Change]]] = {}
@@ -293,8 +326,8 @@ class RowFold:
 
         `near` are the entries of the changed rows and of the partition itself.
         """
-        fold = ExactFold(self.schema, self.state.now_s, self.truncation)
-        reach = not self._plain_keys or any(
+        fold = self._exact_fold()
+        reach = not self._plain or any(
             (change.op in (Op.DELETE_PARTITION, Op.DELETE_RANGE) and not self._simple)
             or not self._statics.isdisjoint(change.cells)
             for change in changes
@@ -322,16 +355,20 @@ class RowFold:
         self.collector.add_told(told)
         self._put([kept for fold in folds for kept in fold.kept()])
 
-    def _put(self, kept: list[Kept]) -> None:
+    def _exact_fold(self) -> ExactFold:
+        return ExactFold(self.schema, self.state.now_s, self.entry.truncation, self.entry.version)
+
+    def _put(self, kept: list[Kept], schema: TableSchema | None = None) -> None:
         if not kept:
             return
-        encoded = avro.encode(self.schema, [state for one in kept for state in one.states])
-        starts = np.frombuffer(avro.row_offsets(self.schema, encoded.rows, encoded.count), np.int64)
+        schema = schema or self.schema
+        encoded = avro.encode(schema, [state for one in kept for state in one.states])
+        starts = np.frombuffer(avro.row_offsets(schema, encoded.rows, encoded.count), np.int64)
         counts = np.array([len(one.states) for one in kept], np.int64)
         bounds = np.concatenate(([0], np.cumsum(counts)))
         self.state.put(
             Entries.of_rows(
-                self.schema,
+                schema,
                 np.array([one.key for one in kept], np.uint64),
                 counts,
                 np.array([one.due_s for one in kept], np.int64),
@@ -340,42 +377,77 @@ class RowFold:
             )
         )
 
-    # Deletions of the whole table.
+    # What concerns the whole table.
 
-    def _truncation(self) -> Deletion | None:
+    def _entry(self) -> TableEntry:
         _, found = self.state.find(self.chain, np.array([TABLE_KEY], np.uint64))
-        states = self._decoded(found).get(TABLE_KEY, [])
-        return states[0].deletion if states else None
+        return TableEntry.of(self._decoded(found).get(TABLE_KEY, []))
+
+    def _note(self, entry: TableEntry, schema: TableSchema | None = None) -> None:
+        self.entry = entry
+        self._put([Kept(TABLE_KEY, entry.states(), 0, 0)], schema)
+
+    def begin_era(self, change: Change, schema: TableSchema, *, told: bool) -> Records | None:
+        """Forget all rows, because the table's era has ended; the records of that, if they are to be told.
+
+        `schema` is what the table looks like now. It may be another table, whose rows have nothing to do with these.
+        """
+        version = self.entry.version
+        for entries in self._sweep():
+            fold = self._exact_fold()
+            for key, several in self._decoded(entries).items():
+                fold.load(key, several)
+            gone = list(fold.clear(change))
+            self._keep([fold], gone if told else [])
+            version = max(version, fold.version)
+        self._note(TableEntry(None, version, last_drop(schema)), schema)
+        return self.collector.records(every=self.every, single=False)
+
+    def _drop_columns(self) -> None:
+        """Where columns were dropped and added again since the last batch, let no row show what they held before."""
+        dropped_us = last_drop(self.schema)
+        if dropped_us <= self.entry.dropped_us:
+            return
+        columns = tuple(replace(column, dropped_us=None) for column in self.schema.columns)
+        unaware = replace(self.schema, columns=columns)
+        for entries in self._sweep():
+            before = ExactFold(unaware, self.state.now_s, self.entry.truncation)
+            fold = self._exact_fold()
+            for key, several in self._decoded(entries).items():
+                before.load(key, several)
+                fold.load(key, several)
+            self._keep([fold], list(fold.drop_columns(before)))
+        self._note(self.entry._replace(dropped_us=dropped_us))
 
     def _truncate(self, scan: Scan) -> None:
+        """Tables of sources that know no eras: a truncation is a deletion of everything up to its write time."""
         rows = np.flatnonzero(scan.ops == _TRUNCATE)
-        if not len(rows):
+        if not len(rows) or self.schema.id:
             return
         for change in avro.decode(ChangeBatch(self.schema, len(rows), scan.pick(rows))):
             deletion = change.deletion or Deletion(change.time or 0)
-            grown = greater(self.truncation, deletion)
-            if grown == self.truncation:
+            grown = greater(self.entry.truncation, deletion)
+            if grown == self.entry.truncation:
                 continue
-            self._sweep(change)
-            self.truncation = grown
-            self._put([Kept(TABLE_KEY, [Change(Op.TRUNCATE, time=deletion.time, deletion=deletion)], 0, 0)])
-            version = deletion.time
-            self._told = True
-            self.collector.add_told([Told(change, None, None, version)])
+            for entries in self._sweep():
+                fold = self._exact_fold()
+                for key, several in self._decoded(entries).items():
+                    fold.load(key, several)
+                self._keep([fold], list(fold.truncate(change)))
+            self._note(self.entry._replace(truncation=grown))
+            if self.lead:
+                self._told = True
+                self.collector.add_told([Told(change, None, None, deletion.time)])
 
-    def _sweep(self, change: Change) -> None:
-        """Apply the deletion of the table to all that the state has of it, some partitions at a time."""
+    def _sweep(self) -> Iterator[Entries]:
+        """All that the state has of the table, some whole partitions at a time."""
         parts = max(1, self.state.count(self.schema.table) // _SWEEP_ENTRIES)
         edges = [(1 << 32) * part // parts for part in range(parts + 1)]
         for low, high in pairwise(edges):
             first, last = partition_range(low)[0], partition_range(high - 1)[1]
             entries = self.state.find_range(self.chain, max(first, np.uint64(1)), last)
-            if not len(entries):
-                continue
-            fold = ExactFold(self.schema, self.state.now_s, self.truncation)
-            for key, several in self._decoded(entries).items():
-                fold.load(key, several)
-            self._keep([fold], list(fold.truncate(change)))
+            if len(entries):
+                yield entries
 
     # What time takes away.
 
@@ -418,7 +490,7 @@ class RowFold:
         folds: list[ExactFold] = []
         told: list[Told] = []
         for partition, states in near.items():
-            fold = ExactFold(self.schema, self.state.now_s, self.truncation)
+            fold = self._exact_fold()
             if self._statics:
                 states = self._decoded(self.state.find_range(self.chain, *partition_range(partition)))
             for key, several in states.items():

@@ -10,15 +10,16 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 
-from penstock.errors import InvalidSetting
+from penstock.errors import InvalidSetting, PipelineFenced
 from penstock.model.batch import ChangeBatch
 from penstock.pipeline.fold import bootstrap
 from penstock.pipeline.fold import manifest as manifests
 from penstock.pipeline.fold.bucket import RUNS
 from penstock.pipeline.fold.manifest import BucketRuns, Manifest
+from penstock.pipeline.fold.state_file import RunId
 
 # The number of the batch that loads rows from elsewhere, before the first batch of the stream.
 BEFORE_ALL = -1
@@ -48,18 +49,29 @@ class StateStore:
         batches = manifests.batches(self.directory)
         if batches and batches[-1] >= batch:
             return
+        if not manifests.write(self.directory, self._next(batch, tokens)):
+            raise PipelineFenced("another driver has committed this batch", directory=self.directory, batch=batch)
+        self._forget(batch)
+
+    def _next(self, batch: int, tokens: Mapping[int, bytes]) -> Manifest:
         known = self._last()
         state = dict(known.state) if known else {}
         for bucket, token in tokens.items():
             state[bucket] = BucketRuns.from_json(json.loads(token))
-        manifests.write(self.directory, Manifest(batch, self.buckets, state))
-        self._forget(batch)
+        return Manifest(batch, self.buckets, state)
+
+    def size_with(self, tokens: Mapping[int, bytes]) -> tuple[int, int]:
+        """Rows and bytes that the state would have with a batch that is not committed."""
+        return _size(self._next(self.committed + 1, tokens).runs())
+
+    def discard(self, batch: int) -> None:
+        """Remove what the tasks of a batch have written that will not be committed now."""
+        self._remove_runs(lambda number: number == batch, set())
 
     def size(self) -> tuple[int, int]:
         """Rows and bytes of the state after the last committed batch."""
         known = self._last()
-        runs = known.runs() if known else []
-        return sum(run.entries for run in runs), sum(run.bytes for run in runs)
+        return _size(known.runs() if known else [])
 
     def next_due_s(self) -> int | None:
         """The first second at which something expires in any bucket; None when nothing does."""
@@ -87,6 +99,9 @@ class StateStore:
         needed = {run.file for known in batches[-_KEPT:] for run in manifests.read(self.directory, known).runs()}
         for known in batches[:-_KEPT]:
             os.unlink(manifests.path(self.directory, known))
+        self._remove_runs(lambda number: number <= batch, needed)
+
+    def _remove_runs(self, of_batch: Callable[[int], bool], needed: Container[str]) -> None:
         runs = os.path.join(self.directory, RUNS)
         try:
             names = os.listdir(runs)
@@ -94,5 +109,10 @@ class StateStore:
             return
         for name in names:
             match = _RUN.fullmatch(name)
-            if match and int(match[1]) <= batch and name not in needed:
+            if match and of_batch(int(match[1])) and name not in needed:
                 os.unlink(os.path.join(runs, name))
+
+
+def _size(runs: Iterable[RunId]) -> tuple[int, int]:
+    found = list(runs)
+    return sum(run.entries for run in found), sum(run.bytes for run in found)

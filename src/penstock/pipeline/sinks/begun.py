@@ -12,7 +12,7 @@ from pathlib import Path
 
 from penstock.errors import CorruptCheckpoint, StorageError
 from penstock.log import sealed
-from penstock.system.files import OsFiles
+from penstock.system.files import OsFiles, make_durable_directory
 
 
 class Begun:
@@ -40,7 +40,8 @@ class Begun:
                     pipeline=self.pipeline,
                     **place,
                 )
-            self._directory.mkdir(parents=True, exist_ok=True)
+            # With the directories above: the target keeps its batches in a power loss, and the note must not be gone.
+            make_durable_directory(OsFiles(), str(self._directory))
             sealed.write(OsFiles(), str(self._directory), name, {"pipeline": self.pipeline})
         except OSError as error:
             raise StorageError(

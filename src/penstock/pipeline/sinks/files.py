@@ -23,11 +23,11 @@ from penstock.pipeline.records import Records
 from penstock.pipeline.sinks.begun import Begun
 from penstock.pipeline.sinks.file_formats import RecordFile, open_file, suffix
 from penstock.pipeline.sinks.known_schemas import KnownSchemas, same_column
-from penstock.pipeline.sinks.sink import Delivered, Sink, Task, Writer
+from penstock.pipeline.sinks.sink import Delivered, Sink, Task, Writer, about
 from penstock.pipeline.transforms.projection import Projection
 from penstock.settings import RecordType
 from penstock.settings.sinks import FilesSettings
-from penstock.system.files import OsFiles
+from penstock.system.files import OsFiles, sync_parents
 
 MANIFESTS = "_manifests"
 _UNFINISHED = ".unfinished"
@@ -62,7 +62,8 @@ class FilesSink(Sink):
 
     def prepare(self, schemas: Sequence[TableSchema]) -> None:
         for schema in schemas:
-            shown = self._known.shown(schema)
+            with about(schema.table):
+                shown = self._known.shown(schema)
             kept = {column.name: column for column in schema.columns if same_column(column.name, schema, shown)}
             if len(kept) < len(schema.columns):
                 target = replace(schema, columns=tuple(kept.values()))
@@ -73,6 +74,8 @@ class FilesSink(Sink):
         probe = directory / f".probe-{uuid.uuid4().hex}"
         try:
             directory.mkdir(parents=True, exist_ok=True)
+            # A committed batch must not go in a power loss because the directory that it is in does.
+            sync_parents(OsFiles(), str(directory.absolute()))
             probe.touch()
             probe.unlink()
             self._begun.begin("directory", taken=self._has_batches(), directory=directory)

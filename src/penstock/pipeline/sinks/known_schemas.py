@@ -3,10 +3,12 @@
 A topic or a directory of files has no columns of its own. A sink that is to leave new columns out, or to stop at them,
 therefore keeps the schema that a table had when the sink first met it, one small file per table in the pipeline's
 checkpoint: a restart does not make it forget. With the policy `evolve` it follows, and keeps nothing that it need not.
+The schema also says which table it was: one that was dropped and made anew under the same name is another one.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from penstock.errors import CorruptCheckpoint, SchemaRefused, StorageError
@@ -14,7 +16,7 @@ from penstock.log import names, sealed
 from penstock.model.schema import TableId, TableSchema
 from penstock.pipeline.sinks.left_out import LeftOut
 from penstock.settings import SchemaPolicy
-from penstock.system.files import OsFiles
+from penstock.system.files import OsFiles, make_durable_directory
 
 # Far more than the description of a table with a thousand columns.
 _BYTES_MAX = 16 << 20
@@ -45,21 +47,35 @@ class KnownSchemas:
             if self._policy is not SchemaPolicy.EVOLVE:
                 self._write(schema)
             return schema
-        if known.fingerprint == schema.fingerprint:
+        another = bool(known.id and schema.id and known.id != schema.id)
+        if schema.order < known.order and (another or self._policy is SchemaPolicy.EVOLVE):
+            # Of a table that is no more, or a late copy: newer ones have come already.
             return schema
-        if self._policy is SchemaPolicy.FAIL:
+        if known.fingerprint == schema.fingerprint and (known.id == schema.id or not schema.id):
+            return schema
+        if self._policy is SchemaPolicy.FAIL and (another or known.fingerprint != schema.fingerprint):
             raise SchemaRefused(
-                "a table's schema has changed, and the sink is set to stop then",
+                "the table was dropped and made anew, and the sink is set to stop then"
+                if another
+                else "a table's schema has changed, and the sink is set to stop then",
                 table=schema.table,
                 version=schema.version,
             )
         if self._policy is SchemaPolicy.EVOLVE:
-            self._known[schema.table] = schema
-            if self._file(schema.table) is not None:
-                self._write(schema)
+            self._keep(schema)
             return schema
         self._leave_out(schema, known)
+        if schema.id and known.id != schema.id:
+            # The columns stay those of the table that was there first.
+            known = replace(known, id=schema.id, altered=max(known.altered, schema.altered))
+            self._keep(known)
         return known
+
+    def _keep(self, schema: TableSchema) -> None:
+        """Go by a schema from now on."""
+        self._known[schema.table] = schema
+        if self._file(schema.table) is not None:
+            self._write(schema)
 
     def _leave_out(self, schema: TableSchema, known: TableSchema) -> None:
         if [(c.name, c.type) for c in schema.key] != [(c.name, c.type) for c in known.key]:
@@ -95,7 +111,7 @@ class KnownSchemas:
         if self._directory is None:
             return
         try:
-            self._directory.mkdir(parents=True, exist_ok=True)
+            make_durable_directory(OsFiles(), str(self._directory))
             name = f"{names.directory_name(schema.table)}.json"
             sealed.write(OsFiles(), str(self._directory), name, schema.to_json())
         except OSError as error:

@@ -9,13 +9,15 @@ a commit must have the same effect when they are done twice for the same pipelin
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Self
 
-from penstock.model.schema import TableSchema
+from penstock.errors import PenstockError
+from penstock.model.schema import TableId, TableSchema
 from penstock.pipeline.outages import Waiting
 from penstock.pipeline.records import Records
 from penstock.settings import RecordType
@@ -62,6 +64,19 @@ class Delivered:
     bytes: int = 0
 
 
+@contextmanager
+def about(table: TableId) -> Iterator[None]:
+    """Let errors that come up meanwhile name the table, which is not always what the target calls it."""
+    try:
+        yield
+    except PenstockError as error:
+        named = error.place.get("table")
+        if str(named) != str(table):
+            target = {} if named is None else {"target": named}
+            error.place = {**error.place, **target, "table": table}
+        raise
+
+
 class Writer(ABC):
     """Takes the records of one task. Used as a context manager; leaving it by an error gives up what is unfinished."""
 
@@ -98,6 +113,9 @@ class Sink(ABC):
     def keep_in(self, directory: Path, pipeline: str) -> None:  # noqa: B027
         """On the driver, before anything else: where the sink may keep what it must know of its pipeline."""
 
+    def divide(self, buckets: int) -> None:  # noqa: B027
+        """On the driver, after `keep_in`: into how many buckets, and so tasks, each batch is divided."""
+
     def left_out(self) -> Mapping[str, Sequence[str]]:
         """On the driver: by table the columns that the target does not get, because the sink's policy is to ignore."""
         return {}
@@ -106,7 +124,18 @@ class Sink(ABC):
         """On the driver, before the stream starts: raise when the target cannot be reached or does not fit."""
 
     def prepare(self, schemas: Sequence[TableSchema]) -> None:  # noqa: B027
-        """On the driver, before the tasks of a batch: tables or schema versions that this run has not seen yet."""
+        """On the driver, before the tasks of a batch: tables or schema versions that this run has not seen yet.
+
+        Older versions come first. One whose id is not that of the last one means a new table of the same name: what the
+        target has is the old one's. It is called again after a crash, so it must do the same once more.
+        """
+
+    def end_eras(self, schemas: Sequence[TableSchema]) -> None:  # noqa: B027
+        """On the driver, before the tasks of a batch with which an era of these tables ends.
+
+        All that the target has of them is gone. The batch has a truncation of each, in one of its tasks, and rows of
+        the new era may be in any. It is called again when the batch is done again.
+        """
 
     @abstractmethod
     def writer(self, task: Task) -> Writer:

@@ -165,6 +165,34 @@ class Backlog:
         """The reach when everything before a file is taken."""
         return max(Reach.before(self._reader.heading(number)), self.start, key=_place)
 
+    def within_era(self, end: Reach) -> Reach:
+        """`end`, or an earlier reach, so that a batch has no more than one era of the table.
+
+        The first change of an era comes by itself: it says that what came before is gone, and must be delivered before
+        what comes after it.
+        """
+        taken, first = self.start.last.file, max(self.start.file, 1)
+        for number in self._numbers:
+            if number > end.last.file:
+                break
+            if number <= taken or not self._begins_era(number):
+                continue
+            return (
+                self.after_rows(1)
+                if number == first and self._rows_before(number) == self.start.rows
+                else min(end, self.before_file(number), key=_place)
+            )
+        return end
+
+    def _begins_era(self, number: int) -> bool:
+        """Whether the rows of a file are of another era than those of the file before it."""
+        era = self._reader.heading(number).schema.era
+        try:
+            return number > 1 and self._reader.heading(number - 1).schema.era != era
+        except ChangesLost:
+            # Retention has removed it; nobody can tell.
+            return era[1] != 0
+
     def at(self, position: Position) -> Reach:
         """The reach when everything up to a position in one of the files is taken."""
         number, offset, ordinal = position

@@ -132,7 +132,7 @@ class RemotePlace:
         self._agent = Agent(url, access(options))
         self._wants = _chooser(options)
         self._addresses: dict[str, Address] = {}
-        self._readers: OrderedDict[str, LogReader] = OrderedDict()
+        self._readers: OrderedDict[Address, LogReader] = OrderedDict()
         self._found: frozenset[str] = frozenset()
 
     def look(self) -> dict[str, tuple[Address, Watermark]]:
@@ -185,7 +185,7 @@ def places(options: SourceOptions) -> list[Place]:
     return [*local, *remote]
 
 
-_task_readers: OrderedDict[str, LogReader] = OrderedDict()
+_task_readers: OrderedDict[Address, LogReader] = OrderedDict()
 
 
 def open_reader(address: Address, how: Access) -> LogReader:
@@ -201,16 +201,17 @@ def open_reader(address: Address, how: Access) -> LogReader:
     )
 
 
-def _kept(readers: OrderedDict[str, LogReader], address: Address, make: Callable[[], LogReader]) -> LogReader:
-    reader = readers.get(address.log_id)
+def _kept(readers: OrderedDict[Address, LogReader], address: Address, make: Callable[[], LogReader]) -> LogReader:
+    # By the whole address: a copy of a log, in another place, is another one to read.
+    reader = readers.get(address)
     if reader is None:
         reader = make()
         if reader.log_id != address.log_id:
             raise CorruptLog("another log stands in the place of this one", directory=reader.directory)
         while len(readers) >= _READERS_MAX:
             readers.popitem(last=False)[1].close()
-        readers[address.log_id] = reader
-    readers.move_to_end(address.log_id)
+        readers[address] = reader
+    readers.move_to_end(address)
     return reader
 
 

@@ -155,7 +155,7 @@ class Planner:
         out |= begun
         backlogs = [self._backlog(one, reach, end) for one, reach, end in news]
         for backlog, end in zip(backlogs, admit(backlogs, limits, self._turn), strict=True):
-            out[backlog.address.log_id] = self._check(backlog, end, False)
+            out[backlog.address.log_id] = self._check(backlog, backlog.within_era(end), False)
         self._turn += 1
         if backlogs:
             self._batch_at, self._waiting = self._monotonic(), 0

@@ -35,6 +35,7 @@ from pyspark.sql.types import StructType
 
 from penstock.errors import InvalidSetting
 from penstock.model.schema import TableId, TableSchema
+from penstock.pipeline.eras import Header, prepared_as
 from penstock.pipeline.runs import RUN_SCHEMA
 from penstock.pipeline.source.admission import Limits
 from penstock.pipeline.source.flat import FlatBatches
@@ -104,14 +105,15 @@ class Schemas(NamedTuple):
 
     # The newest version of every table in every log, each once.
     newest: list[TableSchema]
-    # Those of tables that have changes, and all of them in this one version.
-    settled: list[TableSchema]
+    # Those of tables that have changes, and all of them in this one version, on every node.
+    settled: list[Header]
 
 
 def schemas(settings: Settings) -> Schemas:
     """Only headers of files are read: the first one's and the last one's of each log."""
     planner = Planner(parse(pipeline_options(settings, 1)), holds=False)
     newest: dict[tuple[TableId, str], TableSchema] = {}
+    headers: list[Header] = []
     changed: set[TableId] = set()
     altered: set[TableId] = set()
     try:
@@ -122,13 +124,14 @@ def schemas(settings: Settings) -> Schemas:
             newest[schema.table, schema.fingerprint] = schema
             if seen.mark.rows:
                 changed.add(schema.table)
-            if oldest.fingerprint != schema.fingerprint or oldest.version != schema.version:
+            headers.append(Header(seen.address.node, schema))
+            if oldest != schema or schema.truncated_us:
                 altered.add(schema.table)
     finally:
         planner.close()
     found = list(newest.values())
-    several = Counter(schema.table for schema in found)
-    settled = [one for one in found if one.table in changed - altered and several[one.table] == 1]
+    several = Counter(table for table, _ in {(one.schema.table, prepared_as(one.schema)) for one in headers})
+    settled = [one for one in headers if one.schema.table in changed - altered and several[one.schema.table] == 1]
     return Schemas(found, settled)
 
 

@@ -157,8 +157,9 @@ class RunBuilder:
     ) -> None:
         self._buckets = buckets
         self._copied = copied
-        # What the changes of one table have said so far.
-        self._said: tuple[TableId, Contents] | None = None
+        # What the changes of one table have said so far, by era. Those of two nodes are of one era for sure when the
+        # table was never truncated; else the fold finds out.
+        self._said: tuple[TableId, dict[tuple[str, int], Contents]] | None = None
         self._run_bytes = run_bytes
         self._held_bytes = held_bytes
         self._held: dict[tuple[str, str, int], _Held] = {}
@@ -196,8 +197,11 @@ class RunBuilder:
         table = batch.schema.table
         if table in self._copied:
             if self._said is None or self._said[0] != table:
-                self._said = table, Contents()
-            return split(batch, self._buckets, self._said[1])
+                self._said = table, {}
+            era = batch.schema.era
+            if era not in self._said[1]:
+                self._said[1][era] = Contents()
+            return split(batch, self._buckets, self._said[1][era])
         if self._buckets == 1:
             return [Part(0, batch.count, memoryview(batch.rows), batch.count)]
         return split(batch, self._buckets)

@@ -92,7 +92,7 @@ class TableVersion:
 
 def _joined(headings: Iterable[Heading]) -> TableSchema:
     """The newest version, with what only others of the newest versions have."""
-    ordered = sorted(headings, key=lambda heading: heading.schema.version, reverse=True)
+    ordered = sorted(headings, key=lambda heading: heading.schema.order, reverse=True)
     schema = ordered[0].schema
     for heading in ordered[1:]:
         more = [column for column in heading.schema.columns if column.name not in schema.by_name]

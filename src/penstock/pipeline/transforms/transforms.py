@@ -85,7 +85,7 @@ class Transforms:
             "dataframe_functions": Functions.load(dict(settings.dataframe_functions)),
         }
         self._check_patterns()
-        self._ready: dict[str, TableTransform] = {}
+        self._ready: dict[tuple[object, ...], TableTransform] = {}
 
     def settings_for_tasks(self) -> TransformSettings:
         """The settings with the salt in the place of the file that holds it."""
@@ -98,9 +98,11 @@ class Transforms:
 
     def for_table(self, schema: TableSchema) -> TableTransform:
         """Made once for each version of a table. InvalidSetting or InvalidStatement when something does not fit it."""
-        known = self._ready.get(schema.fingerprint)
+        # Rows of equal fingerprints are read alike, but may be of another table of the same name.
+        name = (schema.fingerprint, schema.id, schema.order, schema.truncated_us)
+        known = self._ready.get(name)
         if known is None:
-            known = self._ready[schema.fingerprint] = self._make(schema)
+            known = self._ready[name] = self._make(schema)
         return known
 
     def target(self, schema: TableSchema) -> TableSchema:
@@ -157,7 +159,8 @@ class Transforms:
         columns = tuple(kept.values())
         if not chosen and columns == schema.columns and table == schema.table:
             return None
-        target = replace(schema, table=table, columns=columns)
+        # Several tables may be routed to one: then the id of none of them is the target's, and none of them empties it.
+        target = replace(schema, table=table, columns=columns, id=schema.id if table == schema.table else "")
         return Projection.make(schema, target, kept, chosen)
 
     def _is_kept(self, schema: TableSchema, column: Column) -> bool:

@@ -10,6 +10,7 @@ import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -300,3 +301,50 @@ def test_a_target_that_takes_anything_is_remembered_over_a_restart(
     bench.keep()
     with pytest.raises(CorruptCheckpoint, match="damaged"):
         bench.sink.prepare([FIRST])
+
+
+@pytest.mark.parametrize("kind", [Kafka, Files], ids=["kafka", "files"])
+def test_a_renamed_key_and_late_copies_of_the_old_name_are_delivered_as_they_are(
+    kind: type[Bench], tmp_path: Path, opened: ExitStack
+) -> None:
+    bench = kind(tmp_path, SchemaPolicy.EVOLVE, opened)
+    first = replace(FIRST, altered=1, id="one")
+    number = Column("id2", t.INT64, Role.PARTITION)
+    second = replace(first, columns=(ID, Column("a", t.INT32), Column("id2", t.INT64)), altered=3)
+    renamed = TableSchema(TABLE, (number, Column("a", t.INT32)), altered=2, id="one")
+    bench.sink.prepare([first, renamed, first])
+    bench.deliver(1, (first, {"a": 1}))
+    bench.deliver(2, (second, {"a": 2, "id2": 9}))
+    assert bench.found() == {1: {"a": 1}, 2: {"a": 2, "id2": 9}}
+
+
+@pytest.mark.parametrize("kind", [Kafka, Files], ids=["kafka", "files"])
+def test_a_table_made_anew_is_followed_or_has_the_old_columns_or_stops_the_sink(
+    kind: type[Bench], tmp_path: Path, opened: ExitStack
+) -> None:
+    first = replace(FIRST, altered=1, id="one")
+    anew = replace(schema(1, Column("b", t.TEXT)), altered=2, id="two")
+    bench = kind(tmp_path / "evolve", SchemaPolicy.EVOLVE, opened)
+    bench.deliver(1, (first, {"a": 1}), (anew, {"b": "x"}))
+    bench.sink.prepare([first])
+    assert bench.found() == {1: {"a": 1}, 2: {"b": "x"}}
+    bench = kind(tmp_path / "ignore", SchemaPolicy.IGNORE, opened)
+    bench.keep()
+    bench.deliver(1, (first, {"a": 1}), (anew, {"b": "x"}))
+    bench.start()
+    bench.keep()
+    # It is known as the new one over a restart, and what is left of the old one changes nothing.
+    bench.deliver(3, (first, {"a": 1}), (anew, {"b": "x"}))
+    assert bench.found() == {1: {"a": 1}, 2: {}, 3: {"a": 1}, 4: {}}
+    assert bench.sink.left_out() == {str(TABLE): ["b"]}
+    other = TableSchema(TABLE, (Column("id", t.TEXT, Role.PARTITION),), altered=3, id="three")
+    with pytest.raises(SchemaRefused, match="key"):
+        bench.sink.prepare([other])
+    bench = kind(tmp_path / "fail", SchemaPolicy.FAIL, opened)
+    bench.keep()
+    bench.sink.prepare([replace(first, id=""), first])
+    bench.start()
+    bench.keep()
+    with pytest.raises(SchemaRefused, match="dropped and made anew") as caught:
+        bench.sink.prepare([replace(first, altered=2, id="two")])
+    assert caught.value.place["table"] == TABLE

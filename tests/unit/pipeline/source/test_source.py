@@ -223,7 +223,7 @@ def test_a_pipelines_settings_become_options(tmp_path: Path) -> None:
     assert options.max_rows_per_trigger == 7
     found = schemas(settings)
     assert [str(schema.table) for schema in found.newest] == ["shop.orders"]
-    assert found.settled == found.newest
+    assert [header.schema for header in found.settled] == found.newest
 
 
 def test_a_table_is_settled_when_all_its_changes_have_one_schema(tmp_path: Path) -> None:
@@ -242,4 +242,7 @@ def test_a_table_is_settled_when_all_its_changes_have_one_schema(tmp_path: Path)
         "shop.one_node",
         "shop.empty",
     }
-    assert found.settled == [schema_of("orders")]
+    assert [(header.node, header.schema) for header in found.settled] == [
+        ("n1", schema_of("orders")),
+        ("n2", schema_of("orders")),
+    ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -346,3 +347,16 @@ def test_settings_that_do_not_fit_a_table_are_refused_before_the_stream_starts(
     made = Transforms(TransformSettings.model_validate(settings), Functions())
     with pytest.raises((InvalidSetting, InvalidStatement), match=message):
         check_against(made, [SCHEMA])
+
+
+def test_tables_that_are_routed_have_no_id_because_several_may_have_one_target() -> None:
+    transforms = Transforms(TransformSettings.model_validate({"routes": {"shop.*": "lake.all"}}), Functions())
+    assert transforms.target(replace(SCHEMA, id="one")).id == ""
+    given = replace(records([Change(Op.TRUNCATE, time=1)], [None]), schema=replace(SCHEMA, id="one"))
+    assert next(iter(transforms.apply([given]))).since_truncation() is None
+
+
+def test_a_table_made_anew_is_not_taken_for_the_old_one_of_the_same_columns() -> None:
+    transforms = Transforms(TransformSettings.model_validate({"exclude_columns": ["shop.*.photo"]}), Functions())
+    ids = [transforms.target(replace(SCHEMA, id=name)).id for name in ("one", "two")]
+    assert ids == ["one", "two"]

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Protocol
@@ -33,6 +33,7 @@ from penstock.capture.cassandra.node.connection import Connection, connect
 from penstock.capture.cassandra.schema.table import CassandraTable
 from penstock.errors import InvalidSetting, PenstockError
 from penstock.filters.functions import Functions
+from penstock.log import checkpoint
 from penstock.log.table_logs import LogSpec, Storage
 from penstock.model.batch import ChangeBatch
 from penstock.model.schema import TableId, TableSchema
@@ -41,6 +42,9 @@ from penstock.system.clock import Clock, SystemClock
 from penstock.system.files import Files, OsFiles
 
 log = structlog.get_logger()
+
+# All checkpoints are looked at no more often than this.
+_LOOK_S = 10.0
 
 _BLOCK_BYTES = 64 << 20
 
@@ -94,6 +98,8 @@ class Agent:
         self._running = False
         self._failure: str | None = None
         self._last: AgentStatus | None = None
+        self._look_again = 0.0
+        self._unreadable_found: Mapping[str, int] = {}
 
     def run(self, stop: threading.Event) -> None:
         """Capture until `stop` is set; everything that was read is durable and the place saved when it returns."""
@@ -148,8 +154,18 @@ class Agent:
             failure=self._failure,
             queryable=self._link.reachable if self._link is not None else None,
             snapshot=self._snapshots.status() if self._snapshots is not None else None,
+            unreadable_checkpoints=self._unreadable(),
         )
         return base if self._loop is None else self._loop.describe(base)
+
+    def _unreadable(self) -> Mapping[str, int]:
+        """Checkpoints of subscriptions that cannot be read; looked for now and then, because it reads all of them."""
+        now = self._clock.monotonic()
+        if self._running and now >= self._look_again:
+            self._look_again = now + _LOOK_S
+            with suppress(PenstockError):
+                self._unreadable_found = checkpoint.unreadable(self._files, str(self.settings.agent.directory))
+        return self._unreadable_found
 
     # Beginning.
 
@@ -165,6 +181,7 @@ class Agent:
         places = PlaceFile(files, directory)
         saved = places.load()
         place, schemas = saved or (None, beginning.first_schemas(cassandra, connector, stop))
+        beginning.know_truncations(schemas, cassandra, connector, stop)
         name = beginning.node_name(files, directory, settings, connector, stop)
         self.node, self.data_centre = name.node, name.data_centre
         if place is not None:

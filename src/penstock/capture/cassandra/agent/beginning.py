@@ -128,6 +128,23 @@ def first_schemas(settings: CassandraSettings, connect: Connect, stop: threading
     return schemas
 
 
+def know_truncations(schemas: Schemas, settings: CassandraSettings, connect: Connect, stop: threading.Event) -> None:
+    """Take in what the node notes of truncations: the log may have lost the segment in which one was written down.
+
+    A node that is down now is not waited for: it truncates nothing, and what it did while nobody read its log is in it,
+    or was in segments without changes of captured tables.
+    """
+    if settings.schema_from is not SchemaFrom.DRIVER or not settings.contact_points:
+        return
+    try:
+        found = ask(connect, lambda node: schema_query.read_truncations(node.session), patience_s=0, stop=stop)
+    except Unreachable as error:
+        log.warning("truncations not asked for", error=str(error))
+        return
+    for table_id, truncation in found.items():
+        schemas.truncate(table_id, truncation)
+
+
 def node_name(files: Files, directory: str, settings: Settings, connect: Connect, stop: threading.Event) -> NodeName:
     """Who the node is: as the settings say, else as noted before, else as the node itself says."""
     node, centre, cluster = settings.agent.node, settings.cassandra.data_centre, settings.cassandra.cluster

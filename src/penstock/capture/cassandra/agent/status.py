@@ -60,6 +60,8 @@ class AgentStatus:
     appended_bytes: int = 0
     # Changes by `keyspace.table`.
     table_changes: Mapping[str, int] = field(default_factory=dict)
+    # Subscriptions' checkpoints that cannot be read, by the log's directory: they hold files until a cap takes them.
+    unreadable_checkpoints: Mapping[str, int] = field(default_factory=dict)
     cdc_raw_bytes: int = 0
     # The node's limit for cdc_raw; None when it is not known.
     cdc_raw_bytes_max: int | None = None

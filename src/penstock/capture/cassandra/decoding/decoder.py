@@ -22,7 +22,7 @@ from penstock.capture.cassandra.decoding._mutations import Mutations
 from penstock.capture.cassandra.decoding.value_plan import READ, WAIT, WRITE, table_plan
 from penstock.capture.cassandra.schema.schemas import Schemas
 from penstock.capture.cassandra.schema.system_tables import LOCAL_ID, SCHEMA_KEYSPACE
-from penstock.capture.cassandra.schema.table import CassandraTable, Truncation, in_order
+from penstock.capture.cassandra.schema.table import CassandraTable, Truncation, in_order, truncation_of
 from penstock.capture.cassandra.segments.sections import Damage, Section
 from penstock.capture.cassandra.segments.segment import SegmentHeader, segment_name
 from penstock.errors import DiskFull, InvalidSchema, PenstockError
@@ -44,7 +44,6 @@ _FRAMES = (
 )
 _NO_LIMIT = 1 << 62
 _NO_TIME = -(1 << 63)
-_TIME_MS_MAX = (1 << 63) // 1000 - 1
 # What stands before an entry: its size and a checksum.
 _FRAME_BYTES = 8
 # Epochs of a cluster's metadata count as later than any time of day, which older clusters have instead.
@@ -403,18 +402,16 @@ class Decoder:
                 self._truncate_table(element, entry)
 
     def _truncate_table(self, element: Element, entry: ParkedEntry) -> None:
-        if not isinstance(element.path, uuid.UUID) or not isinstance(element.value, bytes) or len(element.value) != 20:
+        noted = truncation_of(element.value) if isinstance(element.value, bytes) else None
+        if noted is None or not isinstance(element.path, uuid.UUID):
             return
-        table_id, time_ms = element.path, int.from_bytes(element.value[12:], "big", signed=True)
+        table_id = element.path
         table = self._schemas.table(table_id)
-        if table is None or not self._captures(table) or not 0 < time_ms <= _TIME_MS_MAX:
+        if table is None or not self._captures(table) or (table_id not in self._tables and not self._put(table)):
             return
-        if table_id not in self._tables and not self._put(table):
-            return
-        segment, position = (int.from_bytes(element.value[at:end], "big", signed=True) for at, end in ((0, 8), (8, 12)))
         # Nothing after the note itself can be gone by it.
-        place = min((segment, position), (entry.segment, entry.position))
-        truncation = Truncation(time_ms * 1000, *place, told=True)
+        place = min(noted.place, (entry.segment, entry.position))
+        truncation = Truncation(noted.time_us, *place, told=True)
         begins = self._tables[table_id].begins
         # Cassandra writes the map's element once; an older one can only be a repetition.
         if not self._schemas.truncate(table_id, truncation):

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from penstock.capture.cassandra.node import connection
 from penstock.capture.cassandra.schema.rows import SchemaRow
 from penstock.capture.cassandra.schema.schemas import Schemas
 from penstock.capture.cassandra.schema.system_tables import SCHEMA_KEYSPACE
-from penstock.capture.cassandra.schema.table import CassandraTable
+from penstock.capture.cassandra.schema.table import CassandraTable, Truncation, truncation_of
 from penstock.errors import Unreachable
 from penstock.model.change import Cell, Change, Marker, Op, Set
 from penstock.model.schema import TableId
@@ -42,6 +43,17 @@ def read_rows(session: Session) -> list[SchemaRow]:
     except connection.driver_errors() as error:
         raise Unreachable(f"the node did not tell its schema: {connection.reason(error)}") from error
     return out
+
+
+def read_truncations(session: Session) -> dict[UUID, Truncation]:
+    """What the node notes of truncations, by table."""
+    try:
+        row = session.execute("SELECT truncated_at FROM system.local").one()
+    except connection.driver_errors() as error:
+        raise Unreachable(f"the node did not tell its truncations: {connection.reason(error)}") from error
+    noted = dict(row[0] or {}) if row is not None else {}
+    found = {table: truncation_of(bytes(value)) for table, value in noted.items()}
+    return {table: truncation for table, truncation in found.items() if truncation is not None}
 
 
 def read(session: Session) -> list[CassandraTable]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -10,6 +11,8 @@ from typing import Any, NamedTuple
 from penstock.errors import InvalidSchema
 from penstock.model.schema import Column, Role, TableSchema
 
+_TRUNCATION = struct.Struct(">qiq")
+_TIME_MS_MAX = (1 << 63) // 1000 - 1
 _ROLES = (Role.PARTITION, Role.CLUSTERING, Role.STATIC, Role.REGULAR)
 
 
@@ -34,6 +37,14 @@ class Truncation(NamedTuple):
     @property
     def place(self) -> tuple[int, int]:
         return self.segment, self.position
+
+
+def truncation_of(value: bytes) -> Truncation | None:
+    """As `system.local` has it: a place of the commit log and milliseconds; None when it makes no sense."""
+    if len(value) != _TRUNCATION.size:
+        return None
+    segment, position, time_ms = _TRUNCATION.unpack(value)
+    return Truncation(time_ms * 1000, segment, position) if 0 < time_ms <= _TIME_MS_MAX else None
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ failures are reported back, so a record that was sent costs Python nothing more.
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
@@ -14,22 +15,42 @@ from itertools import pairwise
 from typing import Any
 
 import structlog
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException
 
 from penstock.errors import DeliveryFailed, PenstockError, TargetRefused
 from penstock.pipeline.outages import Waiting
 from penstock.pipeline.sinks.kafka._handing import Records
-from penstock.pipeline.sinks.kafka.clients import refused_property, silent
+from penstock.pipeline.sinks.kafka.clients import refused_property
 from penstock.pipeline.sinks.kafka.native_producer import NativeProducer, usable
-from penstock.pipeline.sinks.kafka.parcels import HEADER, NAME, Parcel
+from penstock.pipeline.sinks.kafka.package_producer import PackageProducer
+from penstock.pipeline.sinks.kafka.parcels import NAME, Parcel
 
 log = structlog.get_logger()
 _WAIT_S = 1.0
+_LOOK_S = 0.1
 _BROKERS_AWAY = "brokers away"
+# The partition that a record's key says.
+_ANYWHERE = -1
 # Between two looks at what came back.
 _POLL_RECORDS = 5000
 _KEPT_MAX = 64
 _SIZE = (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE)
+# What sending once more does not change, whatever becomes of the producer.
+REFUSALS = (
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+    KafkaError.INVALID_TRANSACTION_TIMEOUT,
+    KafkaError.TOPIC_EXCEPTION,
+    KafkaError.INVALID_RECORD,
+    KafkaError.POLICY_VIOLATION,
+    KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+    *_SIZE,
+    # These may be healed by making the topic again, but not by waiting for it in the same task.
+    KafkaError._UNKNOWN_TOPIC,
+    KafkaError._UNKNOWN_PARTITION,
+)
 # What brokers say while they start, move or catch up. Only producers' own calls mark these as worth another try.
 _PASSING = (
     KafkaError.LEADER_NOT_AVAILABLE,
@@ -64,23 +85,18 @@ class Connection:
         self.waiting = Waiting(None, NAME, 0)
         # What the broker said of records that it did not take.
         self.failures: list[KafkaError] = []
-        self._native: NativeProducer | None = None
+        made = NativeProducer if usable(properties) else PackageProducer
         try:
-            if usable(properties):
-                self._native = NativeProducer(properties, self.failures.append, self._error)
-                self.producer: Any = self._native
-            else:
-                hooks = {"on_delivery": self._delivered, "error_cb": self._error, "delivery.report.only.error": True}
-                self.producer = Producer({**properties, **hooks}, logger=silent())
+            self.producer: NativeProducer | PackageProducer = made(properties, self.failures.append, self._error)
         except KafkaException as error:
             raise refused_property(error) from error
 
     def send(self, parcel: Parcel, *, headers: bool) -> int:
         """Hand all records of a parcel to the producer; gives their bytes. Stops early when something has failed."""
-        if self._native is None:
-            self._send_each(parcel, headers=headers)
+        if isinstance(self.producer, NativeProducer):
+            self._send_together(self.producer, parcel, headers=headers)
         else:
-            self._send_together(self._native, parcel, headers=headers)
+            self._send_each(self.producer, parcel, headers=headers)
         return sum(buffer.size for column in parcel.records.columns[:2] for buffer in column.buffers()[2:] if buffer)
 
     def _send_together(self, producer: NativeProducer, parcel: Parcel, *, headers: bool) -> None:
@@ -91,38 +107,37 @@ class Connection:
             at, error = producer.produce(parcel.topic, records, at)
             if error is None:
                 self.wait(0)
-            elif error.code() == KafkaError._QUEUE_FULL:
-                self.wait()
             else:
                 self._refused(error, parcel.topic)
 
-    def _send_each(self, parcel: Parcel, *, headers: bool) -> None:
+    def _send_each(self, producer: PackageProducer, parcel: Parcel, *, headers: bool) -> None:
         keys, values, identities = (_slices(column) for column in parcel.records.columns)
-        produce, topic = self.producer.produce, parcel.topic
+        topic = parcel.topic
         for number, key in enumerate(keys):
-            named = [(HEADER, identities[number])] if headers else None
-            while True:
-                try:
-                    produce(topic, values[number], key, headers=named)
-                    break
-                except BufferError:
-                    self.wait()
-                    if self.failures:
-                        break
-                except KafkaException as error:
-                    self._refused(error.args[0], topic)
+            identity = identities[number] if headers else None
+            while (error := producer.put(topic, _ANYWHERE, key, values[number], identity)) is not None:
+                self._refused(error, topic)
+                if self.failures:
                     break
             if number % _POLL_RECORDS == 0:
                 self.wait(0)
             if self.failures:
                 break
 
+    def put(self, topic: str, partition: int, key: bytes, value: bytes) -> None:
+        """Hand one record for one partition to the producer, unless something has failed."""
+        while not self.failures and (error := self.producer.put(topic, partition, key, value)) is not None:
+            self._refused(error, topic)
+
     def _refused(self, error: KafkaError, topic: str) -> None:
-        """The producer itself does not take a record."""
-        if error.code() != KafkaError._STATE:
+        """The producer itself does not take a record: not yet, or never."""
+        if error.code() == KafkaError._QUEUE_FULL:
+            self.wait()
+        elif error.code() in (KafkaError._STATE, KafkaError._FATAL) or error.fatal():
+            # Something has failed already, and only the report of it is still on its way.
+            self.failures.append(error)
+        else:
             raise self.trouble(error, topic)
-        # Something has failed already, and only the report of it is still on its way.
-        self.failures.append(error)
 
     def wait(self, seconds: float = _WAIT_S) -> None:
         """Let the producer work for a while."""
@@ -147,6 +162,13 @@ class Connection:
             if self._away and len(self.producer):
                 self.waiting.again(_BROKERS_AWAY)
 
+    def give_up(self) -> None:
+        """Forget what still waits, and return when all of it was told."""
+        self.producer.purge()
+        until = time.monotonic() + _WAIT_S
+        while len(self.producer) and time.monotonic() < until:
+            self.wait(_LOOK_S)
+
     def flush(self) -> None:
         """Return when the brokers have everything; raises when they refuse something."""
         self.drain()
@@ -158,7 +180,7 @@ class Connection:
         """What a failure means for the batch."""
         if error.code() in _SIZE:
             return TargetRefused("a topic takes less than when the pipeline started; start it again", topic=topic)
-        if passing(error) or error.fatal():
+        if passing(error) or (error.fatal() and error.code() not in REFUSALS):
             return DeliveryFailed(f"Kafka did not take all records: {error.name()}", topic=topic)
         return TargetRefused(f"Kafka refuses records: {error.name()}", topic=topic)
 
@@ -168,12 +190,7 @@ class Connection:
         with suppress(KafkaException):
             self.producer.purge()
             self.producer.flush(_WAIT_S)
-        if self._native is not None:
-            self._native.close()
-
-    def _delivered(self, error: KafkaError | None, _: object) -> None:
-        if error is not None:
-            self.failures.append(error)
+        self.producer.close()
 
     def _error(self, error: KafkaError) -> None:
         self._heard += 1
@@ -192,23 +209,27 @@ class Connection:
 
 
 class Kept:
-    """What a process keeps from task to task, by what it was made of; the longest unused goes first."""
+    """What a process keeps from task to task, one thing for each use; the longest unused goes first."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[object, Any] = OrderedDict()
+        # With what each was made of.
+        self._kept: OrderedDict[object, tuple[object, Any]] = OrderedDict()
 
-    def get(self, key: object, make: Callable[[], Any]) -> Any:
-        if key in self._kept:
+    def get(self, key: object, made_of: object, make: Callable[[], Any]) -> Any:
+        """What is kept for this use. When it was made of something else it is closed, and another one is made."""
+        if key in self._kept and self._kept[key][0] == made_of:
             self._kept.move_to_end(key)
-            return self._kept[key]
+            return self._kept[key][1]
+        self.drop(key)
         while len(self._kept) >= _KEPT_MAX:
-            self._kept.popitem(last=False)[1].close()
-        made = self._kept[key] = make()
+            self._kept.popitem(last=False)[1][1].close()
+        made = make()
+        self._kept[key] = (made_of, made)
         return made
 
     def clear(self, *, close: bool = True) -> list[Any]:
         """Forget everything, as a new process would; gives what was kept."""
-        gone = list(self._kept.values())
+        gone = [kept for _, kept in self._kept.values()]
         self._kept.clear()
         for kept in gone if close else ():
             kept.close()
@@ -216,7 +237,7 @@ class Kept:
 
     def drop(self, key: object) -> None:
         """Forget what no longer works."""
-        gone = self._kept.pop(key, None)
+        _, gone = self._kept.pop(key, (None, None))
         if gone is not None:
             gone.close()
 

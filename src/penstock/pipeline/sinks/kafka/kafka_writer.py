@@ -46,10 +46,11 @@ class KafkaWriter(Writer):
 
     def _open(self) -> Connection:
         if self._connection is None:
-            connection: Connection = KEPT.get(self._key(), lambda: Connection(self._properties, self._task.pipeline))
+            name = self._task.pipeline
+            connection: Connection = KEPT.get(self._key(), self._properties, lambda: Connection(self._properties, name))
             connection.waiting = self._task.waiting(NAME)
             self._connection = connection
         return self._connection
 
     def _key(self) -> object:
-        return tuple(sorted(self._properties.items()))
+        return ("records", self._task.pipeline, self._properties["bootstrap.servers"])

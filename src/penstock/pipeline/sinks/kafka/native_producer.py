@@ -3,7 +3,8 @@
 The package makes several objects of every record, and wakes Python for each one that was delivered, which together
 costs more than all the rest of a record's way. Here a kernel hands records over by the thousand, and only failures come
 back. The functions are those of librdkafka's public interface, in the library that the package has loaded. Where this
-cannot be done, and for producers with transactions, the package's own producer serves.
+cannot be done `PackageProducer` serves. What comes back is fetched when it is wanted, so nothing is ever called from
+inside another call, and an error of one call cannot disturb another.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from penstock.pipeline.sinks.kafka.parcels import HEADER
 _PRODUCER = 0
 _EVENT_DELIVERY, _EVENT_ERROR = 0x1, 0x8
 _PURGE_ALL = 0x3
+_COPY = 0x2
 _MESSAGE_BYTES = 512
 # What comes back is looked at as often as this while everything is waited for.
 _LOOK_MS = 20
@@ -52,8 +54,19 @@ _FUNCTIONS: dict[str, Any] = {
     "rd_kafka_flush": ctypes.c_int,
     "rd_kafka_purge": ctypes.c_int,
     "rd_kafka_outq_len": ctypes.c_int,
+    "rd_kafka_produce": ctypes.c_int,
+    "rd_kafka_last_error": ctypes.c_int,
+    "rd_kafka_fatal_error": ctypes.c_int,
     "rd_kafka_produceva": ctypes.c_void_p,
+    "rd_kafka_init_transactions": ctypes.c_void_p,
+    "rd_kafka_begin_transaction": ctypes.c_void_p,
+    "rd_kafka_commit_transaction": ctypes.c_void_p,
+    "rd_kafka_abort_transaction": ctypes.c_void_p,
     "rd_kafka_error_code": ctypes.c_int,
+    "rd_kafka_error_string": ctypes.c_char_p,
+    "rd_kafka_error_is_fatal": ctypes.c_int,
+    "rd_kafka_error_is_retriable": ctypes.c_int,
+    "rd_kafka_error_txn_requires_abort": ctypes.c_int,
     "rd_kafka_error_destroy": None,
 }
 
@@ -62,7 +75,7 @@ def usable(properties: Mapping[str, str]) -> bool:
     """Whether a producer with these properties can be made here."""
     # Tokens are fetched by the package's own callbacks.
     tokens = "OAUTHBEARER" in properties.get("sasl.mechanisms", "").upper()
-    return _handing.compiled and "transactional.id" not in properties and not tokens and _library() is not None
+    return _handing.compiled and not tokens and _library() is not None
 
 
 @cache
@@ -131,14 +144,61 @@ class NativeProducer:
 
     def produce(self, topic: str, records: _handing.Records, first: int) -> tuple[int, KafkaError | None]:
         """Hand over some records from `first` on; gives the first that was not, and why when it was refused."""
+        end = min(first + _SOME, records.count)
+        at, code = records.hand_over(self._calls, self._topic(topic), first, end)
+        return at, self._refusal(code) if code else None
+
+    def put(self, topic: str, partition: int, key: bytes, value: bytes) -> KafkaError | None:
+        """Hand over one record for one partition; gives why when it was refused."""
+        place = ctypes.c_void_p(self._topic(topic))
+        found = self._library.rd_kafka_produce(
+            place, partition, _COPY, value, ctypes.c_size_t(len(value)), key, ctypes.c_size_t(len(key)), None
+        )
+        return self._refusal(self._library.rd_kafka_last_error()) if found else None
+
+    def _refusal(self, code: int) -> KafkaError:
+        """Why a record was not taken. A producer that has ended says that of each one, with the code of its end."""
+        message = ctypes.create_string_buffer(_MESSAGE_BYTES)
+        ended = self._library.rd_kafka_fatal_error(self._producer, message, ctypes.c_size_t(_MESSAGE_BYTES))
+        return KafkaError(code, message.value.decode(errors="replace") or None, bool(ended))
+
+    def _topic(self, topic: str) -> int:
         if topic not in self._topics:
             made = self._library.rd_kafka_topic_new(self._producer, topic.encode(), None)
             if not made:
                 raise KafkaException(KafkaError(KafkaError._INVALID_ARG, "a topic's name cannot be used"))
             self._topics[topic] = made
-        end = min(first + _SOME, records.count)
-        at, code = records.hand_over(self._calls, self._topics[topic], first, end)
-        return at, KafkaError(code) if code else None
+        return self._topics[topic]
+
+    def init_transactions(self, seconds: float) -> None:
+        """Become the one producer of the transactional id, and end what an earlier one has left open."""
+        self._raise(self._library.rd_kafka_init_transactions(self._producer, int(seconds * 1000)))
+
+    def begin_transaction(self) -> None:
+        self._raise(self._library.rd_kafka_begin_transaction(self._producer))
+
+    def commit_transaction(self, seconds: float) -> None:
+        """Commit. The library waits in it for what is still on its way, and nobody hears of that meanwhile."""
+        self._raise(self._library.rd_kafka_commit_transaction(self._producer, int(seconds * 1000)))
+
+    def abort_transaction(self, seconds: float) -> None:
+        """Give the transaction up; the same holds for what is still on its way."""
+        self._raise(self._library.rd_kafka_abort_transaction(self._producer, int(seconds * 1000)))
+
+    def _raise(self, given: int | None) -> None:
+        """Raise the error that a call gave, if it gave one."""
+        if not given:
+            return
+        library, error = self._library, ctypes.c_void_p(given)
+        made = KafkaError(
+            library.rd_kafka_error_code(error),
+            (library.rd_kafka_error_string(error) or b"").decode(errors="replace"),
+            bool(library.rd_kafka_error_is_fatal(error)),
+            bool(library.rd_kafka_error_is_retriable(error)),
+            bool(library.rd_kafka_error_txn_requires_abort(error)),
+        )
+        library.rd_kafka_error_destroy(error)
+        raise KafkaException(made)
 
     def poll(self, seconds: float) -> None:
         """Tell what has come back; wait this long for it, or until something was delivered."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from penstock.errors import DeliveryFailed, InvalidSetting, SchemaRefused, TargetRefused
+from penstock.errors import DeliveryFailed, InvalidSetting, SchemaUnfit, TargetRefused
 from penstock.settings.kafka import Compatibility, KafkaSettings
 
 _CONTENT = "application/vnd.schemaregistry.v1+json"
@@ -70,12 +70,12 @@ class Registry:
         return int(found["id"])
 
     def register(self, subject: str, text: str, kind: str) -> int:
-        """The number of a schema, which is registered if it is new. Raises SchemaRefused when the registry says no."""
+        """The number of a schema, which is registered if it is new. Raises SchemaUnfit when the registry says no."""
         status, found = self._request("POST", f"/subjects/{quote(subject, safe='')}/versions", _body(text, kind))
         if status in (_CONFLICT, _UNPROCESSABLE):
             newest = self.latest(subject)
             why = "it does not fit the versions before" if status == _CONFLICT else "the registry cannot use it"
-            raise SchemaRefused(
+            raise SchemaUnfit(
                 f"the schema registry refuses a schema: {why}: {_reason(found)}",
                 subject=subject,
                 version=None if newest is None else newest.version,

@@ -7,7 +7,8 @@ become underscores, as in Debezium; two tables whose names would then be one are
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from confluent_kafka import KafkaException
 
@@ -15,11 +16,12 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
     ConfigResource,
+    NewPartitions,
     NewTopic,
     ResourceType,
 )
 
-from penstock.errors import InvalidSetting
+from penstock.errors import DeliveryInDoubt, InvalidSetting, TargetRefused
 from penstock.filters.functions import Functions
 from penstock.model.schema import TableId
 from penstock.pipeline.sinks.kafka.clients import refused_property, silent, trouble
@@ -31,6 +33,9 @@ _NAME_MAX = 249
 _ANSWER_S = 30.0
 _EXISTS = "TOPIC_ALREADY_EXISTS"
 _SIZE_SETTING = "max.message.bytes"
+_POLICY_SETTING = "cleanup.policy"
+# Only the last mark of each bucket is of use. Segments are small, so that compaction comes to the others before long.
+_PROGRESS = {_POLICY_SETTING: "compact", "segment.bytes": str(64 << 20)}
 
 
 class TopicNames:
@@ -74,8 +79,11 @@ class Topics:
         self._existing()
 
     def _existing(self) -> set[str]:
+        return set(self._topics())
+
+    def _topics(self) -> dict[str, Any]:
         try:
-            return set(self._admin.list_topics(timeout=_ANSWER_S).topics)
+            return dict(self._admin.list_topics(timeout=_ANSWER_S).topics)
         except KafkaException as error:
             raise trouble(error, "the brokers do not answer") from error
 
@@ -88,11 +96,37 @@ class Topics:
         settings = self._settings
         self._create(missing, settings.partitions, settings.topic_settings)
 
-    def make_progress(self) -> None:
-        """Make the topic whose offsets are the pipelines' places."""
-        name = self._settings.progress_topic
-        if name not in self._existing():
-            self._create({name}, 1, {})
+    def make_progress(self, name: str, partitions: int, *, begun: bool) -> None:
+        """Make the topic in which sent batches are noted, or check that it will keep what it holds.
+
+        `begun`: it holds notes of this pipeline, and one that is made anew would not.
+        """
+        there = self._partitions(name)
+        if begun and there < partitions:
+            raise DeliveryInDoubt(
+                "the topic in which sent batches are noted is gone, or was made anew", topic=name, partitions=there
+            )
+        if there < partitions and not self._settings.create_topics:
+            raise TargetRefused(
+                f"a topic is missing, and kafka.create_topics is off; make it with {partitions} partitions and "
+                "cleanup.policy=compact",
+                topic=name,
+            )
+        if not there:
+            self._create({name}, partitions, _PROGRESS)
+        elif there < partitions:
+            self._done(self._admin.create_partitions([NewPartitions(name, partitions)]), "add partitions to")
+        policy = self._configs([name], _POLICY_SETTING).get(name, _PROGRESS[_POLICY_SETTING])
+        if policy != _PROGRESS[_POLICY_SETTING]:
+            raise TargetRefused(
+                f"the topic in which sent batches are noted would forget them: its cleanup.policy is {policy} and "
+                "must be compact",
+                topic=name,
+            )
+
+    def _partitions(self, name: str) -> int:
+        found = self._topics().get(name)
+        return 0 if found is None else len(found.partitions)
 
     def _create(self, names: set[str], partitions: int | None, config: dict[str, str]) -> None:
         made = [
@@ -106,25 +140,33 @@ class Topics:
         ]
         if not made:
             return
-        for name, done in self._admin.create_topics(made, operation_timeout=_ANSWER_S).items():
+        self._done(self._admin.create_topics(made, operation_timeout=_ANSWER_S), "make")
+
+    @staticmethod
+    def _done(asked: Mapping[str, Any], what: str) -> None:
+        for name, done in asked.items():
             try:
                 done.result()
             except KafkaException as error:
                 if error.args[0].name() != _EXISTS:
-                    raise trouble(error, "the broker does not make a topic", topic=name) from error
+                    raise trouble(error, f"the broker does not {what} a topic", topic=name) from error
 
     def sizes(self, names: Iterable[str]) -> dict[str, int]:
         """How large a batch of records each topic takes, at the most."""
+        return {name: int(value) for name, value in self._configs(names, _SIZE_SETTING).items()}
+
+    def _configs(self, names: Iterable[str], setting: str) -> dict[str, str]:
+        """One setting of each topic, as far as this login may ask."""
         asked = [ConfigResource(ResourceType.TOPIC, name) for name in sorted(set(names))]
-        found: dict[str, int] = {}
+        found: dict[str, str] = {}
         if not asked:
             return found
         for resource, done in self._admin.describe_configs(asked, request_timeout=_ANSWER_S).items():
             try:
-                entry = done.result().get(_SIZE_SETTING)
+                entry = done.result().get(setting)
             except KafkaException:
-                # Not every login may ask; then the producer's own limit must do.
+                # Not every login may ask; then the producer's own limit, or the refusal when it is needed, must do.
                 continue
             if entry is not None and entry.value is not None:
-                found[resource.name] = int(entry.value)
+                found[resource.name] = entry.value
         return found

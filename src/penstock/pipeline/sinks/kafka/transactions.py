@@ -1,54 +1,55 @@
 """The transactional writer: one transaction per task, which also says that the task's part of the batch is done.
 
 The transaction's id is the pipeline's name and the bucket, so a task that is started twice fences the first attempt.
-Together with the records, an offset is committed for the progress topic, whose value is the number of the batch. A
-batch that comes again after a crash finds it, and sends nothing. What was sent is also kept in a spool until the
-transaction is committed: one that the broker has given up, after an outage longer than its time, is begun again.
+The last record of the transaction is the mark of the batch (`progress`). A batch that comes again after a crash finds
+it, and sends nothing. What was sent is also kept in a spool until the transaction is committed: one that the broker has
+given up, after an outage longer than its time, is begun again, and so is one whose producer was shut out.
 """
 
 from __future__ import annotations
 
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import IO, Any
 
 import pyarrow as pa
 import structlog
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import KafkaException
 
-from penstock.errors import DeliveryFailed
+from penstock.errors import DeliveryFailed, DeliveryInDoubt
 from penstock.pipeline.outages import Waiting
 from penstock.pipeline.records import Records
-from penstock.pipeline.sinks.kafka.clients import silent
-from penstock.pipeline.sinks.kafka.connection import KEPT, Connection, passing
+from penstock.pipeline.sinks.kafka.connection import KEPT, REFUSALS, Connection, passing
 from penstock.pipeline.sinks.kafka.packers import Packers
 from penstock.pipeline.sinks.kafka.parcels import NAME, PARCEL, Parcel
+from penstock.pipeline.sinks.kafka.progress import Mark, Proof, TopicMissingError, last_mark, payload_of
 from penstock.pipeline.sinks.sink import Delivered, Task, Writer
-from penstock.settings.kafka import KafkaSettings
 
 log = structlog.get_logger()
 _ANSWER_S = 10.0
-# A call that takes much longer than it was given does not come back.
-_HANG_S = 3 * _ANSWER_S
 # The least time between two tries of one request.
 _BACKOFF_MS = 400
 # Two attempts of one task that shut each other out do not go on for ever.
 _RENEWALS_MAX = 5
+# A broker that has just started, or that has not heard of a new topic, is asked once more.
+_MISSING_TRIES = 5
 _SPOOL_MEMORY_BYTES = 16 << 20
 
 
 class TransactionalWriter(Writer):
-    """Writes the records of one task, all of them or none, and once."""
+    """Writes the records of one task, all of them or none, and once.
+
+    Without a proof, as for records that no batch will bring again, only all of them or none.
+    """
 
     def __init__(
-        self, packers: Packers, settings: KafkaSettings, properties: tuple[dict[str, str], dict[str, str]], task: Task
+        self, packers: Packers, properties: tuple[dict[str, str], dict[str, str]], task: Task, proof: Proof | None
     ) -> None:
         self._packers = packers
-        self._settings = settings
         self._properties = properties
         self._task = task
+        self._proof = proof
         self._waiting = task.waiting(NAME)
         self._delivered = Delivered()
         self._session: Session | None = None
@@ -60,7 +61,8 @@ class TransactionalWriter(Writer):
     def write(self, records: Records) -> None:
         if not len(records):
             return
-        session = self._open()
+        if self._session is None:
+            self._session = self._begun()
         for parcel in self._packers.pack(records, self._task):
             self._delivered.dead += parcel.dead
             if self._done:
@@ -68,8 +70,8 @@ class TransactionalWriter(Writer):
             self._delivered.records += parcel.records.num_rows
             self._spool.add(parcel)
             if not self._broken:
-                self._delivered.bytes += session.send(parcel, headers=self._packers.headers)
-                self._broken = session.failed
+                self._delivered.bytes += self._session.send(parcel, headers=self._packers.headers)
+                self._broken = self._session.failed
 
     def finish(self) -> Delivered:
         while self._session is not None and not self._done:
@@ -77,11 +79,19 @@ class TransactionalWriter(Writer):
                 if self._broken:
                     self._broken = not self._again(self._session)
                 else:
-                    self._done = self._session.commit(self._task)
+                    self._done = self._session.commit(self._proof)
                     self._broken = not self._done
             except FencedError as error:
-                self._session = self._renewed(error)
+                # Its end may have been the commit whose answer was lost, or another attempt's, so the question whether
+                # the batch is done is asked once more.
+                if self._proof is None and not self._broken:
+                    raise DeliveryInDoubt("whether the records were sent cannot be told", reason=error) from error
+                self._shut_out(error)
+                self._session = self._begun()
+                self._broken = not self._done
         self._spool.close()
+        if self._session is not None and self._proof is not None:
+            self._delivered.payload = payload_of(self._proof)
         return self._delivered
 
     def abort(self) -> None:
@@ -91,6 +101,7 @@ class TransactionalWriter(Writer):
 
     def _again(self, session: Session) -> bool:
         """Give the transaction up and send everything in a new one; whether that went well."""
+        session.check_failures()
         log.warning("transaction begun again", pipeline=self._task.pipeline, bucket=self._task.bucket)
         session.rollback()
         self._session = session = self._kept()
@@ -101,25 +112,22 @@ class TransactionalWriter(Writer):
                 return False
         return True
 
-    def _open(self) -> Session:
-        """The session, with a transaction that is open unless the batch was done before."""
-        if self._session is None:
+    def _begun(self) -> Session:
+        """A session, with a transaction that is open unless the batch was done before."""
+        while True:
             try:
-                self._session = self._kept()
-                self._done = self._session.has_done(self._task)
+                session = self._kept()
+                self._done = session.has_done(self._proof)
                 if not self._done:
-                    self._session.begin()
+                    session.begin()
+                return session
             except FencedError as error:
-                self._session = self._renewed(error)
-                self._broken = False
-                if not self._done:
-                    self._session.begin()
-        return self._session
+                self._shut_out(error)
 
     def _kept(self) -> Session:
-        """The session of this process, or another one when nobody knows what its last request may still do."""
+        """The session of this process, or another one when it is of no more use."""
         made = self._kept_or_new()
-        if made.doubtful:
+        if made.doubtful or made.outdated(self._proof):
             KEPT.drop(self._key())
             made = self._kept_or_new()
         made.told(self._waiting)
@@ -127,15 +135,14 @@ class TransactionalWriter(Writer):
 
     def _kept_or_new(self) -> Session:
         made: Session = KEPT.get(
-            self._key(), lambda: Session(self._settings.progress_topic, *self._properties, self._task, self._waiting)
+            self._key(), self._properties, lambda: Session(*self._properties, self._task, self._waiting)
         )
         return made
 
-    def _renewed(self, error: FencedError) -> Session:
-        """A new session after the broker, or another attempt of the same task, has shut the old one out.
+    def _shut_out(self, error: FencedError) -> None:
+        """Forget a session that the broker, or another attempt of the same task, has shut out.
 
-        A transaction that lives too long is ended by the broker in this way. Its end may also have been the commit
-        whose answer was lost, or another attempt's, so the question whether the batch is done is asked once more.
+        A transaction that lives too long is ended by the broker in this way.
         """
         self._renewals += 1
         if self._renewals > _RENEWALS_MAX:
@@ -143,41 +150,38 @@ class TransactionalWriter(Writer):
                 f"a transaction cannot go on: {error}", pipeline=self._task.pipeline, bucket=self._task.bucket
             ) from error
         KEPT.drop(self._key())
-        session = self._kept()
-        self._done = session.has_done(self._task)
-        self._broken = not self._done
-        return session
 
     def _key(self) -> object:
-        return (*sorted(self._properties[0].items()), self._task.pipeline, self._task.bucket)
+        servers = self._properties[0]["bootstrap.servers"]
+        checkpoint = None if self._proof is None else (self._proof.topic, self._proof.mark.checkpoint)
+        return ("transactions", servers, self._task.pipeline, self._task.bucket, checkpoint)
 
 
 class Session:
     """A transactional producer of one bucket, and what it has committed last."""
 
-    def __init__(
-        self, progress: str, producer: dict[str, str], client: dict[str, str], task: Task, waiting: Waiting
-    ) -> None:
+    def __init__(self, producer: dict[str, str], client: dict[str, str], task: Task, waiting: Waiting) -> None:
         name = f"{task.pipeline}-{task.bucket}"
-        self._place = TopicPartition(progress, 0)
+        self._client = client
+        self._group = f"penstock-{name}"
         backoff_ms = max(_BACKOFF_MS, int(producer["retry.backoff.ms"]))
         # librdkafka varies it by a fifth.
         self._straight_s = 0.75 * backoff_ms / 1000
         self._connection = Connection({**producer, "transactional.id": name, "retry.backoff.ms": str(backoff_ms)}, name)
         self.told(waiting)
-        reading = {**client, "group.id": f"penstock-{name}", "enable.auto.commit": "false"}
-        self._reader = Consumer({**reading, "reconnect.backoff.max.ms": "1000"}, logger=silent())
-        # The batch whose transaction is known to be committed, with its time.
-        self._last: tuple[int, int] | None = None
+        # The mark that was committed last, as far as it is known here.
+        self._last: Mark | None = None
         self._in_transaction = False
         # Whether a request to end a transaction may still be on its way: a connection broke or was silent, and the
         # request was sent again. Were it to arrive late, it would end the next transaction of this producer; a new
         # producer of the same id it cannot harm.
         self.doubtful = False
-        # Whether librdkafka has not come back from a call.
-        self._stuck = False
         # This ends what an earlier producer of the same id has left open.
-        self._until_answered(lambda: self._connection.producer.init_transactions(_ANSWER_S))
+        try:
+            self._until_answered(lambda: self._connection.producer.init_transactions(_ANSWER_S))
+        except BaseException:
+            self._connection.close()
+            raise
 
     def told(self, waiting: Waiting) -> None:
         """Say it here from now on when brokers are away."""
@@ -187,21 +191,44 @@ class Session:
     def failed(self) -> bool:
         return bool(self._connection.failures)
 
-    def has_done(self, task: Task) -> bool:
-        """Whether this very batch was committed before. Another checkpoint's batch of the same number was not."""
-        if self._last is None:
-            found: list[Any] = []
-            self._until_answered(lambda: found.extend(self._committed()))
-            offset, text = found[-1].offset, found[-1].metadata or ""
-            self._last = (offset - 1, int(text) if text.isdecimal() else -1)
-        return self._last == (task.batch, task.now_us)
+    def check_failures(self) -> None:
+        """Raise when the broker has refused something that it will refuse again, or this producer for good."""
+        for failure in self._connection.failures:
+            if failure.code() in REFUSALS:
+                raise self._connection.trouble(failure)
+        for failure in self._connection.failures:
+            if failure.fatal():
+                raise FencedError(failure.name())
 
-    def _committed(self) -> list[TopicPartition]:
-        found = self._reader.committed([self._place], _ANSWER_S)
-        # An error of the partition alone is no answer either, and not the same as nothing committed.
-        if found[0].error is not None:
-            raise KafkaException(found[0].error)
-        return list(found)
+    def outdated(self, proof: Proof | None) -> bool:
+        """Whether another process has sent batches of this bucket since this one did.
+
+        Its producer has then shut this one out, which the broker would tell only after everything was sent.
+        """
+        if proof is None or proof.known is None or self._last is None:
+            return False
+        return self._last not in (proof.known, proof.mark)
+
+    def has_done(self, proof: Proof | None) -> bool:
+        """Whether this very batch was committed before; raises when nobody can tell."""
+        if proof is None:
+            return False
+        if self._last is None:
+            found = self._found(proof)
+            proof.check(found)
+            self._last = found
+        return self._last == proof.mark
+
+    def _found(self, proof: Proof) -> Mark | None:
+        """The last mark of the bucket. What was begun before this session is over, so nothing can follow it."""
+        found: list[Mark | None] = []
+        for _ in range(_MISSING_TRIES):
+            try:
+                self._until_answered(lambda: found.append(last_mark(self._client, self._group, proof)))
+                return found[-1]
+            except TopicMissingError:
+                self._connection.wait()
+        return None
 
     def begin(self) -> None:
         self._connection.failures.clear()
@@ -214,39 +241,33 @@ class Session:
     def send(self, parcel: Parcel, *, headers: bool) -> int:
         return self._connection.send(parcel, headers=headers)
 
-    def commit(self, task: Task) -> bool:
-        """Commit records and progress together; False when the transaction must be begun again."""
-        offset = TopicPartition(self._place.topic, self._place.partition, task.batch + 1, str(task.now_us))
-        producer = self._connection.producer
+    def commit(self, proof: Proof | None) -> bool:
+        """Commit records and mark together; False when the transaction must be begun again."""
+        if proof is not None:
+            self._connection.put(proof.topic, proof.bucket, proof.key, proof.mark.encode())
+        # What is still on its way would be waited for in the call that is timed.
+        self._connection.drain()
+        if self.failed:
+            return False
         try:
-            group = self._reader.consumer_group_metadata()
-            self._until_answered(
-                lambda: self._in_time(producer.send_offsets_to_transaction, [offset], group, _ANSWER_S)
-            )
-            # What is still on its way would be waited for in the call that is timed.
-            self._connection.drain()
-            self._end(producer.commit_transaction)
+            self._end(self._connection.producer.commit_transaction)
         except _GivenUp:
             return False
-        self._last = (task.batch, task.now_us)
+        self._last = None if proof is None else proof.mark
         self._in_transaction = False
         return True
 
     def rollback(self) -> None:
         if not self._in_transaction:
             return
-        self._connection.producer.purge()
+        self._connection.give_up()
         # The end of a transaction that no broker has heard of needs no broker.
         self._end(self._connection.producer.abort_transaction, proof=False)
         self._in_transaction = False
         self._connection.wait(0)
 
     def close(self) -> None:
-        if self._stuck:
-            # It cannot be closed. The broker shuts it out as soon as there is a newer one.
-            return
         self._connection.close()
-        self._reader.close()
 
     def _end(self, work: Callable[[float], Any], *, proof: bool = True) -> None:
         """End the transaction. What that leaves is in doubt when the request may have been sent twice.
@@ -258,25 +279,6 @@ class Session:
         self._until_answered(lambda: work(_ANSWER_S), proof=proof)
         self.doubtful = time.monotonic() - began >= self._straight_s
 
-    def _in_time(self, work: Callable[..., Any], *given: Any) -> None:
-        """Do what has a time limit that librdkafka does not always keep: it may hang when a coordinator went away."""
-        errors: list[BaseException] = []
-
-        def run() -> None:
-            try:
-                work(*given)
-            except BaseException as error:  # noqa: BLE001
-                errors.append(error)
-
-        thread = threading.Thread(target=run, name="penstock-kafka", daemon=True)
-        thread.start()
-        thread.join(_HANG_S)
-        if thread.is_alive():
-            self._stuck = True
-            raise FencedError("a call did not come back")
-        if errors:
-            raise errors[0]
-
     def _until_answered(self, work: Callable[[], Any], *, proof: bool = True) -> None:
         """Do it until the brokers have answered; each attempt waits a while for them.
 
@@ -287,12 +289,14 @@ class Session:
                 work()
             except KafkaException as error:
                 found = error.args[0]
+                if found.code() in REFUSALS:
+                    raise self._connection.trouble(found) from error
                 if found.fatal():
                     raise FencedError(found.name()) from error
                 if found.txn_requires_abort():
                     raise _GivenUp from error
                 if not passing(found):
-                    raise self._connection.trouble(found, self._place.topic) from error
+                    raise self._connection.trouble(found) from error
                 self._connection.waiting.again(found.name())
                 self._connection.wait()
                 continue

@@ -17,8 +17,10 @@ from penstock.pipeline.sinks.lakehouse.data_files import (
 )
 from penstock.pipeline.sinks.lakehouse.delta_rows import Layout
 from penstock.pipeline.sinks.lakehouse.delta_schema import from_delta
+from penstock.pipeline.sinks.lakehouse.evolution import TargetShape
 from penstock.pipeline.sinks.lakehouse.history import history_rows
-from penstock.pipeline.sinks.lakehouse.rows import Poison
+from penstock.pipeline.sinks.lakehouse.rows import Poison, is_of_another_table
+from penstock.pipeline.sinks.lakehouse.source_note import SourceNote
 from penstock.pipeline.sinks.lakehouse.spool import SPOOL, spooled_rows
 from penstock.pipeline.sinks.lakehouse.storage import Storage
 
@@ -30,7 +32,10 @@ class AppendedRows:
         self, storage: Storage, description: dict[str, Any], batch: int, stem: str, layout: Layout, *, spooled: bool
     ) -> None:
         self._storage = storage
-        self._schema = from_delta(description["schema"])
+        self._shape = TargetShape(
+            from_delta(description["schema"]), SourceNote.from_json(description.get("source", {}))
+        )
+        self._schema = self._shape.schema
         self._partition = () if spooled else tuple(description["partition"])
         self._batch = batch
         self._stem = f"{SPOOL}/{stem}" if spooled else stem
@@ -38,21 +43,34 @@ class AppendedRows:
         self._spooled = spooled
         self._rows: list[pa.Table] = []
         self._adds: list[dict[str, Any]] = []
-        self._key: list[str] = []
+        self._truncated = False
         self.buffered_bytes = 0
         if spooled:
             storage.make_directory(SPOOL)
 
     def add(self, records: Records) -> Poison:
         """Take records; those that no table can hold come back."""
-        self._key = [column.name for column in records.schema.key]
-        if self._spooled:
-            rows, poison = spooled_rows(records, self._schema)
+        if not self._spooled:
+            rows, poison = history_rows(records, self._shape, self._batch)
+        elif is_of_another_table(records, self._shape):
+            return Poison.none(len(records))
         else:
-            rows, poison = history_rows(records, self._schema, self._batch)
+            later = records.since_truncation()
+            if later is not None:
+                self._truncate()
+            rows, poison = spooled_rows(records if later is None else later, self._shape)
+            poison = poison if later is None else poison.moved(len(records) - len(later), len(records))
         self._rows.append(rows)
         self.buffered_bytes += rows.nbytes
         return poison
+
+    def _truncate(self) -> None:
+        """Forget what was taken so far. The driver takes out what the table has."""
+        self._truncated = True
+        self._rows, self.buffered_bytes = [], 0
+        for add in self._adds:
+            self._storage.delete(add["path"])
+        self._adds = []
 
     def flush(self) -> None:
         """Write what was taken."""
@@ -63,7 +81,7 @@ class AppendedRows:
         for values, group in by_partition(everything, self._partition):
             part = everything if len(group) == everything.num_rows else everything.take(pa.array(group))
             # The order of records is kept in the spool: of two of one row, the later counts.
-            order = None if self._spooled else sorted_by(part, self._layout.clustering)
+            order = None if self._spooled else sorted_by(part, self._shape.note.current_names(self._layout.clustering))
             part = part if order is None else part.take(pa.array(order))
             for start in range(0, part.num_rows, self._layout.rows_per_file):
                 self._write(part.slice(start, self._layout.rows_per_file).drop_columns(list(self._partition)), values)
@@ -79,4 +97,4 @@ class AppendedRows:
     def finish(self) -> dict[str, Any]:
         """Write the rest and say what is to be committed."""
         self.flush()
-        return {"adds": self._adds, "key": self._key}
+        return {"adds": self._adds, "key": self._shape.note.key, "truncated": self._truncated}

@@ -1,58 +1,90 @@
-"""Delta tables without deletion vectors: delta-rs merges the changed rows on the driver.
+"""Delta tables without deletion vectors: every file in which a row has changed is written anew, on the driver.
 
-Every file in which a row has changed is written anew, so the cost of a batch grows with the table. It is for readers
-that do not know deletion vectors. delta-rs puts the pipeline's transaction identifier into the commit and tries again
-when another program was faster.
+The cost of a batch grows with the table; it is for readers that do not know deletion vectors. New files are durable
+before the commit that names them, and the pipeline's transaction identifier is in the same commit.
 """
 
 from __future__ import annotations
 
+import uuid
+from collections.abc import Iterator
 from typing import Any
 
-from deltalake import CommitProperties, Transaction
-from deltalake import DeltaTable as Merger
-from deltalake.exceptions import CommitFailedError, DeltaError
+import numpy as np
+import pyarrow as pa
 
-from penstock.errors import DeliveryFailed
-from penstock.model.predicate import always_quoted
-from penstock.pipeline.sinks.lakehouse.delta_table import DeltaTable, has_batch
+from penstock.pipeline.sinks.lakehouse.compaction import add_file, living_rows
+from penstock.pipeline.sinks.lakehouse.data_files import by_partition, sorted_by
+from penstock.pipeline.sinks.lakehouse.delta_log import Action, remove_action
+from penstock.pipeline.sinks.lakehouse.delta_rows import Layout, key_columns_of
+from penstock.pipeline.sinks.lakehouse.delta_table import DeltaTable, has_batch, now_ms
+from penstock.pipeline.sinks.lakehouse.key_hash import key_hashes
+from penstock.pipeline.sinks.lakehouse.key_index import Entries, sort_order
 from penstock.pipeline.sinks.lakehouse.spool import GONE, read_spool
 
 
-def commit(table: DeltaTable, app: str, batch: int, reports: list[dict[str, Any]]) -> None:
+def commit(table: DeltaTable, app: str, batch: int, reports: list[dict[str, Any]], layout: Layout) -> None:
     """Merge a batch, unless the table has it, and clear its part of the spool."""
     paths = [add["path"] for report in reports for add in report["adds"]]
+    truncated = any(report["truncated"] for report in reports)
     table.log.refresh()
-    if paths and not has_batch(table.log.transactions, app, batch, table.name):
-        key = tuple(next(report["key"] for report in reports if report["key"]))
-        rows = read_spool([table.storage.path(path) for path in paths], table.schema, key)
-        try:
-            _merge(table, rows, key, CommitProperties(app_transactions=[Transaction(app, batch)]))
-        except (CommitFailedError, DeltaError) as error:
-            raise DeliveryFailed(f"delta-rs cannot merge a batch: {error}", table=table.name, batch=batch) from error
-        table.log.refresh()
+    if (paths or truncated) and not has_batch(table.log.transactions, app, batch, table.name):
+        key = tuple(next((report["key"] for report in reports if report["key"]), ()))
+        rows = read_spool([table.storage.path(path) for path in paths], table.schema, key) if paths else None
+        operation = "TRUNCATE" if truncated else "MERGE"
+        table.commit(app, batch, lambda: list(_merged(table, rows, key, layout, whole=truncated)), operation=operation)
     for path in paths:
         table.storage.delete(path)
 
 
-def _merge(table: DeltaTable, rows: Any, key: tuple[str, ...], properties: CommitProperties) -> None:
-    names = {always_quoted(name): f"source.{always_quoted(name)}" for name in table.schema.names}
-    same = " AND ".join(_same(name, nulls=rows.column(name).null_count > 0) for name in key)
-    (
-        Merger(str(table.storage.directory))
-        .merge(rows, same, source_alias="source", target_alias="target", commit_properties=properties)
-        .when_matched_delete(f"source.{GONE}")
-        .when_matched_update(names)
-        .when_not_matched_insert(names, f"NOT source.{GONE}")
-        .execute()
-    )
+def _merged(
+    table: DeltaTable, rows: pa.Table | None, key: tuple[str, ...], layout: Layout, *, whole: bool
+) -> Iterator[Action]:
+    """The files that hold other versions of these rows, without them; and new files with the rows that are not gone.
 
-
-def _same(name: str, *, nulls: bool) -> str:
-    """Clustering values are null in the row that stands for a partition with static values only.
-
-    Such rows are asked for only where there are any: nothing but plain equality is a quick join.
+    With `whole`, nothing else stays in the table.
     """
-    target, source = f"target.{always_quoted(name)}", f"source.{always_quoted(name)}"
-    equal = f"({target} = {source})"
-    return f"({equal} OR ({target} IS NULL AND {source} IS NULL))" if nulls else equal
+    stem = f"part-merged-{uuid.uuid4().hex}"
+    number = 0
+    if whole:
+        yield from table.remove_actions(now_ms())
+    elif rows is not None:
+        for action in _without(table, rows, key, layout, stem):
+            number += "add" in action
+            yield action
+    if rows is None:
+        return
+    there = rows.filter(pa.array(~rows.column(GONE).to_numpy())).drop_columns([GONE])
+    for values, group in by_partition(there, tuple(table.partition)) if there.num_rows else ():
+        part = there.take(pa.array(group))
+        order = sorted_by(part, layout.clustering)
+        part = (part if order is None else part.take(pa.array(order))).drop_columns(list(table.partition))
+        for start in range(0, part.num_rows, layout.rows_per_file):
+            piece = part.slice(start, layout.rows_per_file)
+            yield add_file(table.storage, f"{stem}-{number}.parquet", piece, values, layout.codec, data_change=True)
+            number += 1
+
+
+def _without(table: DeltaTable, rows: pa.Table, key: tuple[str, ...], layout: Layout, stem: str) -> Iterator[Action]:
+    """The files that hold other versions of these rows, written anew without them."""
+    changed = _sorted_hashes([rows.column(name).combine_chunks() for name in key])
+    now = now_ms()
+    number = 0
+    for add in list(table.log.adds.values()):
+        high, low = key_hashes(key_columns_of(table.storage, add, table.schema, key))
+        stays = changed.find(high, low) < 0
+        if stays.all():
+            continue
+        yield remove_action(add, now)
+        left = living_rows(table, add, stays)
+        if left.num_rows:
+            values = add.get("partitionValues") or {}
+            yield add_file(table.storage, f"{stem}-{number}.parquet", left, values, layout.codec, data_change=True)
+            number += 1
+
+
+def _sorted_hashes(columns: list[pa.Array]) -> Entries:
+    high, low = key_hashes(columns)
+    order = sort_order(high, low)
+    none = np.zeros(len(high), np.uint32)
+    return Entries(high[order], low[order], none, none, ())

@@ -40,9 +40,8 @@ _DEAD_SHARE_MAX = 0.5
 class CurrentTable:
     """A Delta table of current rows and its index. Lives on the driver, from batch to batch."""
 
-    def __init__(self, table: DeltaTable, key: tuple[str, ...], layout: Layout, file_bytes: int) -> None:
+    def __init__(self, table: DeltaTable, layout: Layout, file_bytes: int) -> None:
         self.table = table
-        self._key = key
         self._layout = layout
         self._file_bytes = file_bytes
         self._manifest: Manifest | None = None
@@ -63,6 +62,13 @@ class CurrentTable:
         manifest.files = {path: bucket for path, bucket in manifest.files.items() if path in table.log.adds}
         manifest.runs = [run for run in manifest.runs if self._is_used(run, manifest)]
         self._store(manifest)
+
+    def write_nothing_anew(self) -> None:
+        """Let the next tasks leave old files as they are. No task may be running."""
+        self.sync()
+        assert self._manifest is not None
+        if self._manifest.rewrite:
+            self._store(self._manifest, rewrite=False)
 
     def _found(self) -> Manifest | None:
         """The last manifest, brought forward by commits that a crash separated from their manifests."""
@@ -91,9 +97,9 @@ class CurrentTable:
 
     def _learn(self, manifest: Manifest, foreign: list[Action]) -> None:
         """Index files that another program wrote, or that were there before us."""
-        rows = 0
+        rows, key = 0, self.table.shape.note.key
         for group in self._groups(foreign):
-            entries = index_of(self.table.storage, group, self.table.schema, self._key)
+            entries = index_of(self.table.storage, group, self.table.schema, key)
             name = f"run-{uuid.uuid4().hex}.arrow"
             self.table.storage.write(f"{delta_manifest.DIRECTORY}/{name}", to_file(entries))
             manifest.runs.append(RunRef(name, SHARED, len(entries)))
@@ -118,12 +124,13 @@ class CurrentTable:
     def _open(self, name: str) -> Any:
         return open_run(self.table.storage.path(f"{delta_manifest.DIRECTORY}/{name}"))
 
-    def _store(self, manifest: Manifest) -> None:
+    def _store(self, manifest: Manifest, *, rewrite: bool = True) -> None:
         """Write the manifest of the table's present version, unless it is there already."""
         table = self.table
         manifest.schema, manifest.partition = table.log.metadata["schemaString"], table.partition
+        manifest.source = table.shape.note.to_json()
         manifest.transactions = dict(table.log.transactions)
-        manifest.rewrite = self._rewrites(manifest)
+        manifest.rewrite = self._rewrites(manifest) if rewrite else {}
         token = delta_manifest.new_token()
         table.storage.write(delta_manifest.waiting_name(token), manifest.to_bytes())
         self._settle(manifest, token)
@@ -145,8 +152,12 @@ class CurrentTable:
         made: list[Manifest] = []
 
         def actions() -> list[Action]:
-            self._check_unchanged(parts, batch)
-            out, adds = self._actions(parts)
+            truncated = any(part["truncated"] for part in parts)
+            if truncated:
+                self._check_nothing_kept(parts, batch)
+            else:
+                self._check_unchanged(parts, batch)
+            out, adds = self._actions(parts, truncated=truncated)
             made.append(self._next_manifest(app, batch, parts, adds))
             if len(made) == 1:
                 self.table.storage.write(delta_manifest.waiting_name(token), made[0].to_bytes())
@@ -180,10 +191,22 @@ class CurrentTable:
                 batch=batch,
             )
 
-    def _actions(self, parts: Sequence[dict[str, Any]]) -> tuple[list[Action], dict[str, Action]]:
-        """The actions of a batch, and the table's files afterwards."""
+    def _check_nothing_kept(self, parts: Sequence[dict[str, Any]], batch: int) -> None:
+        """Where a batch truncates the table, no task of it may have written old rows anew together with new ones."""
+        if not any(part["rewritten"] for part in parts):
+            return
+        self.write_nothing_anew()
+        raise DeliveryFailed(
+            "the table is truncated while its files are written anew; the batch is done again without that",
+            table=self.table.name,
+            batch=batch,
+        )
+
+    def _actions(self, parts: Sequence[dict[str, Any]], *, truncated: bool) -> tuple[list[Action], dict[str, Action]]:
+        """The actions of a batch, and the table's files afterwards. Truncated: what it had is taken out before."""
         now = now_ms()
-        known = self.table.log.adds
+        gone = self.table.remove_actions(now) if truncated else []
+        known = {} if truncated else self.table.log.adds
         added = {add["path"]: {**add, "modificationTime": now} for part in parts for add in part["adds"]}
         rewritten = {path for part in parts for path in part["rewritten"]}
         deletes: dict[str, BitMap] = {}
@@ -191,7 +214,7 @@ class CurrentTable:
             for path, text in part["deletes"].items():
                 if (path in known or path in added) and path not in rewritten:
                     deletes[path] = deletes.get(path, BitMap()) | unpacked(text)
-        out = [remove_action(known[path], now) for path in sorted(rewritten)]
+        out = [*gone, *(remove_action(known[path], now) for path in sorted(rewritten))]
         files = {path: add for path, add in {**known, **added}.items() if path not in rewritten}
         changed = self._with_vectors({path: files[path] for path in deletes}, deletes)
         for path, add in changed.items():
@@ -247,7 +270,8 @@ class CurrentTable:
         assert self._manifest is not None
         old = self._manifest.for_application(app)
         merged = {name for part in parts for name in part.get("merged", ())}
-        runs = [run for run in old.runs if run.name not in merged]
+        truncated = any(part["truncated"] for part in parts)
+        runs = [] if truncated else [run for run in old.runs if run.name not in merged]
         runs += [RunRef(*part["run"]) for part in parts if "run" in part]
         buckets = {add["path"]: part["bucket"] for part in parts for add in part["adds"]}
         made = Manifest(
@@ -256,6 +280,7 @@ class CurrentTable:
             transactions={**self.table.log.transactions, app: batch},
             files={path: buckets.get(path, old.files.get(path, SHARED)) for path in files},
             runs=runs,
+            source=self.table.shape.note.to_json(),
         )
         made.rewrite = self._rewrites(made, files)
         return made

@@ -8,18 +8,27 @@ here is touched: a table with features that are not in `_FEATURES` is refused ra
 from __future__ import annotations
 
 import json
+import os
 import re
 import urllib.parse
+import uuid
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
+import structlog
 
 from penstock.errors import CorruptData, UnsupportedFormat
 from penstock.pipeline.sinks.lakehouse.storage import Storage
 
+log = structlog.get_logger()
+
 DIRECTORY = "_delta_log"
 VECTORS = "deletionVectors"
+# Says to readers which checkpoint is the last.
+_LAST = "_last_checkpoint"
 # Of these, delta-rs lists some for every table that it makes.
 _FEATURES = {VECTORS, "timestampNtz", "typeWidening", "variantType", "appendOnly", "invariants", "domainMetadata"}
 # Members of actions that are maps.
@@ -63,6 +72,26 @@ class DeltaLog:
         self._apply_commit(content)
         return True
 
+    def needed(self) -> list[str]:
+        """The files of the log that say what the table is at this version: a checkpoint, and the commits after it."""
+        names = self._storage.list(DIRECTORY)
+        whole = _checkpoints(names)
+        base = max((version for version in whole if version <= self.version), default=-1)
+        commits = [
+            name for name in names if (found := _COMMIT.fullmatch(name)) and base < int(found[1]) <= self.version
+        ]
+        return [*whole.get(base, ()), *commits]
+
+    def put_checkpoint(self, directory: str) -> None:
+        """Take over a checkpoint of this version, as another program has made it elsewhere."""
+        for name in os.listdir(directory):
+            found = _CHECKPOINT.fullmatch(name)
+            if found is not None and int(found[1]) == self.version:
+                self._storage.write_if_absent(f"{DIRECTORY}/{name}", Path(directory, name).read_bytes())
+        pointer = f"{DIRECTORY}/{_LAST}.{uuid.uuid4().hex}.tmp"
+        self._storage.write(pointer, Path(directory, _LAST).read_bytes())
+        self._storage.rename(pointer, f"{DIRECTORY}/{_LAST}")
+
     def check_supported(self, table: object) -> None:
         """Raise when the table has features that writing without knowing them would break."""
         writer = int(self.protocol.get("minWriterVersion", 1))
@@ -84,19 +113,15 @@ class DeltaLog:
 
     def _start(self) -> None:
         """Begin with the last checkpoint that is whole, if there is any."""
-        parts: dict[int, list[str]] = {}
-        wanted: dict[int, int] = {}
         names = self._storage.list(DIRECTORY)
-        for name in names:
-            found = _CHECKPOINT.fullmatch(name)
-            if found is not None:
-                version = int(found[1])
-                parts.setdefault(version, []).append(name)
-                wanted[version] = int(found[3] or 1)
-        for version in sorted(parts, reverse=True):
-            if len(parts[version]) >= wanted[version]:
-                self._load_checkpoint(version, parts[version])
+        whole = _checkpoints(names)
+        for version in sorted(whole, reverse=True):
+            try:
+                self._load_checkpoint(version, whole[version])
                 return
+            except (pa.ArrowException, OSError) as error:
+                # One that a program did not sync before the power went. It repeats what the commits say.
+                log.warning("checkpoint of a table's log passed over", files=whole[version], error=str(error))
         commits = [int(found[1]) for found in map(_COMMIT.fullmatch, names) if found is not None]
         if commits and min(commits) > 0:
             raise CorruptData(
@@ -104,9 +129,9 @@ class DeltaLog:
             )
 
     def _load_checkpoint(self, version: int, names: Iterable[str]) -> None:
-        for name in names:
-            for row in pq.read_table(self._storage.path(f"{DIRECTORY}/{name}")).to_pylist():
-                self._apply({kind: _plain(value) for kind, value in row.items() if value is not None})
+        rows = [row for name in names for row in pq.read_table(self._storage.path(f"{DIRECTORY}/{name}")).to_pylist()]
+        for row in rows:
+            self._apply({kind: _plain(value) for kind, value in row.items() if value is not None})
         self.version = version
 
     def _apply_commit(self, content: bytes) -> Action:
@@ -141,6 +166,19 @@ class DeltaLog:
                 self.metadata = value
             elif kind == "protocol":
                 self.protocol = value
+
+
+def _checkpoints(names: Iterable[str]) -> dict[int, list[str]]:
+    """The checkpoints of which all parts are there, by version."""
+    parts: dict[int, list[str]] = {}
+    wanted: dict[int, int] = {}
+    for name in names:
+        found = _CHECKPOINT.fullmatch(name)
+        if found is not None:
+            version = int(found[1])
+            parts.setdefault(version, []).append(name)
+            wanted[version] = int(found[3] or 1)
+    return {version: found for version, found in parts.items() if len(found) >= wanted[version]}
 
 
 def _identity(action: Action) -> tuple[str, str]:

@@ -14,6 +14,9 @@ from typing import Any
 
 from penstock.errors import CorruptCheckpoint, UnsupportedFormat
 from penstock.log import sealed
+from penstock.pipeline.sinks.lakehouse.delta_schema import from_delta
+from penstock.pipeline.sinks.lakehouse.evolution import TargetShape
+from penstock.pipeline.sinks.lakehouse.source_note import SourceNote
 from penstock.pipeline.sinks.lakehouse.storage import Storage
 
 DIRECTORY = "_penstock/index"
@@ -49,6 +52,13 @@ class Manifest:
     # Per bucket, the files that its next task writes anew, as actions of the log.
     rewrite: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
     version: int = -1
+    # What the table has noted of its source, as JSON (source_note.py).
+    source: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def shape(self) -> TargetShape:
+        """The table's columns, and what it has noted of its source."""
+        return TargetShape(from_delta(self.schema), SourceNote.from_json(self.source))
 
     def for_application(self, app: str) -> Manifest:
         """The manifest as an application must see it: what others wrote may be divided into other buckets."""
@@ -71,6 +81,7 @@ class Manifest:
                 "files": self.files,
                 "runs": [[run.name, run.bucket, run.entries] for run in self.runs],
                 "rewrite": {str(bucket): adds for bucket, adds in self.rewrite.items()},
+                "source": self.source,
             }
         )
 
@@ -102,6 +113,7 @@ def read(storage: Storage, name: str, version: int) -> Manifest:
             runs=[RunRef(*run) for run in data["runs"]],
             rewrite={int(bucket): adds for bucket, adds in data["rewrite"].items()},
             version=version,
+            source=data.get("source", {}),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptCheckpoint(f"the manifest of a key index is damaged: {error}", file=file) from error

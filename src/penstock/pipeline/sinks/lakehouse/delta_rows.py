@@ -9,6 +9,7 @@ small files that the manifest says are to be written anew.
 from __future__ import annotations
 
 import base64
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +17,6 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap
 
-from penstock.model.schema import TableSchema
 from penstock.pipeline.records import Records
 from penstock.pipeline.sinks.lakehouse import deletion_vectors, delta_manifest
 from penstock.pipeline.sinks.lakehouse.data_files import (
@@ -30,7 +30,6 @@ from penstock.pipeline.sinks.lakehouse.data_files import (
 )
 from penstock.pipeline.sinks.lakehouse.delta_log import file_of
 from penstock.pipeline.sinks.lakehouse.delta_manifest import SHARED, Manifest
-from penstock.pipeline.sinks.lakehouse.delta_schema import from_delta
 from penstock.pipeline.sinks.lakehouse.key_hash import key_hashes
 from penstock.pipeline.sinks.lakehouse.key_index import (
     GONE,
@@ -42,7 +41,7 @@ from penstock.pipeline.sinks.lakehouse.key_index import (
     sort_order,
     to_file,
 )
-from penstock.pipeline.sinks.lakehouse.rows import Poison, key_columns, lake_rows, of_rows
+from penstock.pipeline.sinks.lakehouse.rows import Poison, is_of_another_table, key_columns, lake_rows, of_rows
 from penstock.pipeline.sinks.lakehouse.storage import Storage
 
 
@@ -75,7 +74,8 @@ class CurrentRows:
         # What the names of this attempt's files begin with; no other attempt has the same.
         self._stem = stem
         self._layout = layout
-        self._schema = from_delta(manifest.schema)
+        self._shape = manifest.shape
+        self._schema = self._shape.schema
         self._chunks: list[_Chunk] = []
         self._buffered_bytes = 0
         self._adds: list[dict[str, Any]] = []
@@ -83,7 +83,10 @@ class CurrentRows:
         # Of this task's own earlier files, from the oldest to the newest.
         self._written: list[Entries] = []
         self._refs = manifest.runs_of(bucket)
-        self._key: tuple[str, ...] = ()
+        self._rewrite: Sequence[dict[str, Any]] = manifest.rewrite.get(bucket, ())
+        self._key = self._shape.note.key
+        # The table was truncated: of what it had, and of what came before, nothing counts any more.
+        self._truncated = False
 
     @property
     def buffered_bytes(self) -> int:
@@ -91,11 +94,26 @@ class CurrentRows:
 
     def add(self, records: Records) -> Poison:
         """Take records; those that no table can hold come back."""
+        if is_of_another_table(records, self._shape):
+            return Poison.none(len(records))
+        later = records.since_truncation()
+        if later is not None:
+            self._truncate()
+            return self._added(later).moved(len(records) - len(later), len(records))
+        return self._added(records)
+
+    def _truncate(self) -> None:
+        """Forget what was taken so far; files that were written already are of no table, and go with a vacuum."""
+        self._truncated = True
+        self._chunks, self._buffered_bytes = [], 0
+        self._adds, self._deletes, self._written = [], {}, []
+        self._refs, self._rewrite = [], ()
+
+    def _added(self, records: Records) -> Poison:
         assert records.after is not None
-        self._key = key_of(records.schema)
-        keys = key_columns(records, self._schema)
+        keys = key_columns(records, self._shape)
         there = records.after.is_valid().to_numpy(zero_copy_only=False)
-        rows, poison = lake_rows(records, self._schema, there)
+        rows, poison = lake_rows(records, self._shape, there)
         chosen = of_rows(records) & ~poison.mask
         if not chosen.all():
             keys = [key.filter(pa.array(chosen)) for key in keys]
@@ -106,15 +124,14 @@ class CurrentRows:
         self._buffered_bytes += rows.nbytes + 17 * len(high)
         return poison
 
-    def take_out(self, keys: list[pa.Array], names: tuple[str, ...], adds: list[dict[str, Any]]) -> None:
+    def take_out(self, keys: list[pa.Array], adds: list[dict[str, Any]]) -> None:
         """Mark all rows with these keys. The keys of all files are read for that: the index has one place per key."""
-        self._key = names
         high, low = key_hashes(keys)
         order = sort_order(high, low)
         none = np.zeros(len(high), np.uint32)
         wanted = Entries(high[order], low[order], none, none, ())
         for add in adds:
-            columns = key_columns_of(self._storage, add, self._schema, names)
+            columns = key_columns_of(self._storage, add, self._schema, self._key)
             rows = np.flatnonzero(wanted.find(*key_hashes(columns)) >= 0)
             if len(rows):
                 self._deletes.setdefault(add["path"], []).append(rows.astype(np.uint32))
@@ -125,12 +142,13 @@ class CurrentRows:
 
     def finish(self) -> dict[str, Any]:
         """Write the rest and say what is to be committed."""
-        self._write(self._manifest.rewrite.get(self._bucket, ()))
+        self._write(self._rewrite)
         out: dict[str, Any] = {
             "key": self._key,
             "adds": self._adds,
             "deletes": {path: _packed(rows) for path, rows in self._deletes.items()},
-            "rewritten": [add["path"] for add in self._manifest.rewrite.get(self._bucket, ())],
+            "rewritten": [add["path"] for add in self._rewrite],
+            "truncated": self._truncated,
         }
         if self._written:
             out.update(self._write_run())
@@ -198,7 +216,7 @@ class CurrentRows:
         highs, lows = [high], [low]
         for add in rewrite:
             kept = self._left_over(add)
-            kept_high, kept_low = key_hashes([kept.column(name).combine_chunks() for name in self._key_names()])
+            kept_high, kept_low = key_hashes([kept.column(name).combine_chunks() for name in self._key])
             tables.append(kept)
             highs.append(kept_high)
             lows.append(kept_low)
@@ -212,7 +230,7 @@ class CurrentRows:
         files, places, order = [], [], []
         for values, group in by_partition(everything, partition):
             part = everything if len(group) == everything.num_rows else everything.take(pa.array(group))
-            sorting = sorted_by(part, self._layout.clustering)
+            sorting = sorted_by(part, self._shape.note.current_names(self._layout.clustering))
             if sorting is not None:
                 part, group = part.take(pa.array(sorting)), group[sorting]
             for start in range(0, part.num_rows, self._layout.rows_per_file):
@@ -225,10 +243,6 @@ class CurrentRows:
         high, low, file, row = high[numbers], low[numbers], np.concatenate(files), np.concatenate(places)
         by_hash = sort_order(high, low)
         self._written.append(Entries(high[by_hash], low[by_hash], file[by_hash], row[by_hash], tuple(names)))
-
-    def _key_names(self) -> tuple[str, ...]:
-        assert self._key, "a task without records writes nothing anew"
-        return self._key
 
     def _left_over(self, add: dict[str, Any]) -> pa.Table:
         """The rows of a file that still count, those aside that this task has just replaced."""
@@ -303,7 +317,3 @@ def key_columns_of(storage: Storage, add: dict[str, Any], schema: pa.Schema, key
     wanted = pa.schema([schema.field(name) for name in key])
     table = read_columns(storage.path(file_of(add["path"])), wanted, add.get("partitionValues") or {})
     return [table.column(name).combine_chunks() for name in key]
-
-
-def key_of(schema: TableSchema) -> tuple[str, ...]:
-    return tuple(column.name for column in schema.key)

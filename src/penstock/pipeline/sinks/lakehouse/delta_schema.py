@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -32,16 +33,17 @@ def to_delta(schema: pa.Schema) -> str:
     return json.dumps({"type": "struct", "fields": [_field(field) for field in schema]})
 
 
-def altered(text: str, schema: pa.Schema) -> str:
-    """A table's schema after columns were added or widened; what else its log says of columns stays."""
-    known = {field["name"]: field for field in json.loads(text)["fields"]}
+def altered(text: str, schema: pa.Schema, renamed: Mapping[str, str]) -> str:
+    """A table's schema after columns were added, widened or renamed; what else its log says of columns stays."""
+    known = {renamed.get(field["name"], field["name"]): field for field in json.loads(text)["fields"]}
     fields = []
     for field in schema:
         old, new = known.get(field.name), _field(field)
         if old is None:
             fields.append(new)
-        else:
-            fields.append(old if _type(old["type"]) == field.type else {**old, "type": new["type"]})
+            continue
+        type_ = old["type"] if _type(old["type"]) == field.type else new["type"]
+        fields.append({**old, "name": field.name, "type": type_})
     return json.dumps({"type": "struct", "fields": fields})
 
 

@@ -2,7 +2,7 @@
 
 Each table is committed on its own, once per batch, with the pipeline's transaction identifier. Tasks write the data
 files; with deletion vectors the driver only adds up which rows no longer count. Without, tasks leave the changed rows
-in a spool directory and delta-rs merges them on the driver (copy_on_write.py).
+in a spool directory and the driver merges them (copy_on_write.py).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.errors import DeliveryFailed, InvalidSetting, SchemaRefused, StorageError
+from penstock.errors import DeliveryFailed, InvalidSetting, SchemaUnfit, StorageError
 from penstock.log.names import directory_name, encode
 from penstock.model.schema import TableId, TableSchema
 from penstock.pipeline.records import Records
@@ -25,14 +25,14 @@ from penstock.pipeline.sinks.begun import Begun
 from penstock.pipeline.sinks.lakehouse import copy_on_write, delta_manifest, housekeeping
 from penstock.pipeline.sinks.lakehouse.appended import AppendedRows
 from penstock.pipeline.sinks.lakehouse.delta_current import CurrentTable
-from penstock.pipeline.sinks.lakehouse.delta_rows import CurrentRows, Layout, key_of
+from penstock.pipeline.sinks.lakehouse.delta_rows import CurrentRows, Layout
 from penstock.pipeline.sinks.lakehouse.delta_table import DeltaTable, has_batch, now_ms, read_description
-from penstock.pipeline.sinks.lakehouse.history import check_no_clash, with_change_fields
+from penstock.pipeline.sinks.lakehouse.evolution import TargetShape, fresh, of_new_table
+from penstock.pipeline.sinks.lakehouse.history import CHANGE_FIELDS, check_no_clash
 from penstock.pipeline.sinks.lakehouse.rows import dead_letters
 from penstock.pipeline.sinks.lakehouse.storage import Storage, side_by_side
-from penstock.pipeline.sinks.lakehouse.types import check_names, lake_schema
 from penstock.pipeline.sinks.left_out import LeftOut
-from penstock.pipeline.sinks.sink import DeadLetter, Delivered, Sink, Task, Writer
+from penstock.pipeline.sinks.sink import DeadLetter, Delivered, Sink, Task, Writer, about
 from penstock.settings import RecordType
 from penstock.settings.sinks import DeltaSettings, LakeCodec
 
@@ -85,44 +85,65 @@ class DeltaSink(Sink):
 
     def prepare(self, schemas: Sequence[TableSchema]) -> None:
         for schema in schemas:
-            try:
-                if self.settings.current:
-                    self._prepare_current(schema)
-                if self.settings.history:
-                    self._prepare_history(schema)
-            except OSError as error:
-                raise StorageError(f"cannot prepare a Delta table: {error}", table=schema.table) from error
+            with about(schema.table):
+                try:
+                    if self.settings.current:
+                        self._prepare_current(schema)
+                    if self.settings.history:
+                        self._prepare_history(schema)
+                except OSError as error:
+                    raise StorageError(f"cannot prepare a Delta table: {error}") from error
 
     def _prepare_current(self, schema: TableSchema) -> None:
-        wanted = lake_schema(schema)
-        check_names(wanted, schema.table)
-        table = self._open(CURRENT, schema, wanted, vectors=self.settings.deletion_vectors)
-        self._follow(table, schema)
+        table = self._open(CURRENT, schema, fresh(schema), vectors=self.settings.deletion_vectors)
+        self._begin_era(table, schema)
+        self._follow(CURRENT, table, schema)
         if not self.settings.deletion_vectors:
             table.describe()
             return
         if schema.table not in self._current:
-            self._current[schema.table] = self._make_current(table, schema.table, key_of(schema))
+            self._current[schema.table] = self._make_current(table, schema.table)
         self._current[schema.table].sync()
 
-    def _make_current(self, table: DeltaTable, name: TableId, key: tuple[str, ...]) -> CurrentTable:
-        return CurrentTable(table, key, self.layout(name), self.settings.file_bytes)
+    def _make_current(self, table: DeltaTable, name: TableId) -> CurrentTable:
+        return CurrentTable(table, self.layout(name), self.settings.file_bytes)
 
     def _prepare_history(self, schema: TableSchema) -> None:
         check_no_clash(schema)
-        wanted = with_change_fields(lake_schema(schema))
-        check_names(wanted, schema.table)
-        table = self._open(HISTORY, schema, wanted, vectors=False)
-        self._follow(table, schema)
+        table = self._open(HISTORY, schema, fresh(schema, CHANGE_FIELDS), vectors=False)
+        self._follow(HISTORY, table, schema)
         table.describe()
 
-    def _follow(self, table: DeltaTable, schema: TableSchema) -> None:
-        self._left_out.note(schema, table.follow(schema, self.settings.schema_policy))
+    def _begin_era(self, table: DeltaTable, schema: TableSchema) -> None:
+        """Where the source's table was dropped and made anew, let the target be that one's, as the policy says."""
+        if not table.shape.note.is_of_another_table(schema) or table.shape.note.is_older(schema):
+            return
+        begun = of_new_table(schema, table.shape, self.settings.schema_policy)
+        if begun is None:
+            table.begin_anew(fresh(schema), _chosen(self.settings.partition_by, schema.table))
+        else:
+            table.empty(begun)
+
+    def _follow(self, kind: str, table: DeltaTable, schema: TableSchema) -> None:
+        if table.shape.note.is_of_another_table(schema) and table.shape.note.is_older(schema):
+            # Of a table that is no more; nothing of it will come.
+            return
+        left_out = table.follow(schema, self.settings.schema_policy, keyed=kind == CURRENT)
+        self._left_out.note(schema, left_out)
+        self._check_clustering(table, schema)
 
     def left_out(self) -> Mapping[str, Sequence[str]]:
         return self._left_out
 
-    def _open(self, kind: str, schema: TableSchema, wanted: pa.Schema, *, vectors: bool) -> DeltaTable:
+    def _check_clustering(self, table: DeltaTable, schema: TableSchema) -> None:
+        wanted = _chosen(self.settings.cluster_by, schema.table)
+        there = table.schema
+        for column, name in zip(wanted, table.shape.note.current_names(wanted), strict=True):
+            # One that the source has dropped is still there.
+            if name not in there.names or pa.types.is_nested(there.field(name).type):
+                raise SchemaUnfit("rows cannot be sorted by this column", table=schema.table, column=column)
+
+    def _open(self, kind: str, schema: TableSchema, wanted: TargetShape, *, vectors: bool) -> DeltaTable:
         table = self._tables.get((kind, schema.table))
         if table is None:
             table = self._make_table(kind, schema.table, vectors=vectors)
@@ -130,6 +151,7 @@ class DeltaSink(Sink):
                 if taken.storage.directory == table.storage.directory:
                     raise InvalidSetting(
                         f"tables {other} and {schema.table} would share a directory; use {{keyspace}} and {{table}}",
+                        table=schema.table,
                         directory=table.storage.directory,
                     )
             self._tables[kind, schema.table] = table
@@ -137,12 +159,6 @@ class DeltaSink(Sink):
         table.open_or_make(wanted, partition, self.settings.properties)
         there = application(self._begun.pipeline, schema.table) in table.log.transactions
         self._begun.begin(f"{directory_name(schema.table)}.{kind}", taken=there, table=schema.table)
-        there = table.schema
-        for column in _chosen(self.settings.cluster_by, schema.table):
-            # One that the source has dropped is still there.
-            found = column in there.names or column in wanted.names
-            if not found or pa.types.is_nested((there if column in there.names else wanted).field(column).type):
-                raise SchemaRefused("rows cannot be sorted by this column", table=schema.table, column=column)
         return table
 
     def _make_table(self, kind: str, name: TableId, *, vectors: bool) -> DeltaTable:
@@ -153,7 +169,7 @@ class DeltaSink(Sink):
             checkpoint_every=self.settings.checkpoint_every,
         )
 
-    def _reopen(self, kind: str, name: TableId, key: tuple[str, ...]) -> DeltaTable:
+    def _reopen(self, kind: str, name: TableId) -> DeltaTable:
         """A table that an earlier run has prepared: rows that expire come without a schema that would be new."""
         vectors = kind == CURRENT and self.settings.deletion_vectors
         table = self._make_table(kind, name, vectors=vectors)
@@ -161,8 +177,16 @@ class DeltaSink(Sink):
             raise DeliveryFailed("the table was not prepared", table=name)
         self._tables[kind, name] = table
         if vectors:
-            self._current[name] = self._make_current(table, name, key)
+            self._current[name] = self._make_current(table, name)
         return table
+
+    def end_eras(self, schemas: Sequence[TableSchema]) -> None:
+        """Old rows are not written anew in a batch that takes them out."""
+        for schema in schemas:
+            current = self._current.get(schema.table)
+            if current is not None:
+                with about(schema.table):
+                    current.write_nothing_anew()
 
     def files(self, table: TableId) -> list[dict[str, Any]]:
         """On the driver: the data files of a table of current rows that was prepared."""
@@ -179,15 +203,16 @@ class DeltaSink(Sink):
 
         def commit(entry: tuple[tuple[str, TableId], list[dict[str, Any]]]) -> None:
             (kind, table), reports = entry
-            try:
-                self._commit(pipeline, batch, kind, table, reports)
-            except OSError as error:
-                raise DeliveryFailed(f"cannot commit to a Delta table: {error}", table=table, batch=batch) from error
+            with about(table):
+                try:
+                    self._commit(pipeline, batch, kind, table, reports)
+                except OSError as error:
+                    raise DeliveryFailed(f"cannot commit to a Delta table: {error}", batch=batch) from error
 
         side_by_side(commit, sorted(parts.items()))
 
     def _commit(self, pipeline: str, batch: int, kind: str, name: TableId, reports: list[dict[str, Any]]) -> None:
-        table = self._tables.get((kind, name)) or self._reopen(kind, name, tuple(reports[0]["key"]))
+        table = self._tables.get((kind, name)) or self._reopen(kind, name)
         app = application(pipeline, name)
         if kind == HISTORY:
             now = now_ms()
@@ -196,9 +221,9 @@ class DeltaSink(Sink):
         elif self.settings.deletion_vectors:
             self._current[name].commit(app, batch, reports)
         else:
-            copy_on_write.commit(table, app, batch, reports)
+            copy_on_write.commit(table, app, batch, reports, self.layout(name))
         optimize_every = self.settings.history_optimize_every if kind == HISTORY else self.settings.optimize_every
-        changed = housekeeping.after_batch(table, optimize_every, self.settings)
+        changed = housekeeping.after_batch(table, optimize_every, self.settings, self.layout(name).codec)
         if changed and name in self._current and kind == CURRENT:
             self._current[name].sync()
 
@@ -252,7 +277,7 @@ class DeltaWriter(Writer):
             self._current[table] = self._make_current(table)
         rows = self._current[table]
         if isinstance(rows, CurrentRows):
-            rows.take_out(keys, key_of(schema), self._sink.files(table))
+            rows.take_out(keys, self._sink.files(table))
         return True
 
     def _add(self, rows: CurrentRows | AppendedRows | None, records: Records) -> None:

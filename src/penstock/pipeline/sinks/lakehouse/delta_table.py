@@ -6,22 +6,26 @@ not committed again, so that each change is in the table exactly once, whatever 
 
 from __future__ import annotations
 
+import os
+import shutil
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import structlog
 
-from penstock.errors import CorruptCheckpoint, DeliveryFailed, SchemaRefused
+from penstock.errors import CorruptCheckpoint, DeliveryFailed, SchemaUnfit
 from penstock.log import sealed
 from penstock.model.schema import TableSchema
 from penstock.pipeline.sinks.lakehouse import delta_log
 from penstock.pipeline.sinks.lakehouse.data_files import read_columns, statistics, stats_text, to_parquet
 from penstock.pipeline.sinks.lakehouse.delta_log import VECTORS, Action, DeltaLog, file_of, remove_action
 from penstock.pipeline.sinks.lakehouse.delta_schema import altered, features, from_delta, to_delta
-from penstock.pipeline.sinks.lakehouse.evolution import evolve
+from penstock.pipeline.sinks.lakehouse.evolution import Evolution, TargetShape, evolve
+from penstock.pipeline.sinks.lakehouse.source_note import SourceNote
 from penstock.pipeline.sinks.lakehouse.storage import Storage
 from penstock.settings import SchemaPolicy
 
@@ -32,6 +36,8 @@ _READER_FEATURES = {VECTORS, "timestampNtz"}
 _ATTEMPTS_MAX = 100
 _CLEANUP_CHECKPOINTS = 20
 _OURS = "_penstock"
+# Where a checkpoint of the log is made.
+_SCRATCH = "checkpoint-"
 _DESCRIPTION = f"{_OURS}/table.json"
 _DESCRIPTION_BYTES_MAX = 16 << 20
 
@@ -57,97 +63,169 @@ class DeltaTable:
         return from_delta(self.log.metadata["schemaString"])
 
     @property
+    def shape(self) -> TargetShape:
+        """The columns, and what the table has noted of its source."""
+        schema = self.schema
+        return TargetShape(
+            schema, SourceNote.from_properties(self.log.metadata.get("configuration") or {}, schema.names)
+        )
+
+    @property
     def partition(self) -> list[str]:
         return list(self.log.metadata.get("partitionColumns") or ())
 
-    def open_or_make(self, schema: pa.Schema, partition: Sequence[str], settings: dict[str, str]) -> None:
+    def open_or_make(self, shape: TargetShape, partition: Sequence[str], settings: dict[str, str]) -> None:
         """Read the table's log, or begin one."""
         while True:
             self.log.refresh()
             if self.log.version >= 0:
                 break
-            self._check_partition(schema, partition)
             self.storage.make_directory(delta_log.DIRECTORY)
-            if self.log.commit(self._first_actions(schema, partition, settings)):
+            if self.log.commit(self._first_actions(shape, partition, settings)):
                 log.info("lakehouse table made", table=self.name, directory=str(self.storage.directory))
                 return
         self.log.check_supported(self.name)
         if self._vectors and not self.log.has_vectors:
-            raise SchemaRefused(
+            raise SchemaUnfit(
                 "the table has no deletion vectors: set its property delta.enableDeletionVectors, or deletion_vectors "
                 "of the sink to false",
                 table=self.name,
             )
-        if partition and list(partition) != self.partition:
-            raise SchemaRefused(
-                f"the table is partitioned by {', '.join(self.partition) or 'nothing'}", table=self.name
-            )
+        if partition and list(self.shape.note.current_names(partition)) != self.partition:
+            raise SchemaUnfit(f"the table is partitioned by {', '.join(self.partition) or 'nothing'}", table=self.name)
 
     def _check_partition(self, schema: pa.Schema, partition: Sequence[str]) -> None:
         for name in partition:
             type_ = schema.field(name).type if name in schema.names else pa.binary()
             if pa.types.is_nested(type_) or pa.types.is_binary(type_):
-                raise SchemaRefused("a table cannot be partitioned by this column", table=self.name, column=name)
+                raise SchemaUnfit("a table cannot be partitioned by this column", table=self.name, column=name)
 
-    def _first_actions(self, schema: pa.Schema, partition: Sequence[str], settings: dict[str, str]) -> list[Action]:
-        text = to_delta(schema)
+    def _first_actions(self, shape: TargetShape, partition: Sequence[str], settings: dict[str, str]) -> list[Action]:
+        text = to_delta(shape.schema)
+        columns = list(shape.note.current_names(partition))
+        self._check_partition(shape.schema, columns)
         needed = features(text) | ({VECTORS} if self._vectors else set())
         configuration = {"delta.enableDeletionVectors": "true", **settings} if self._vectors else dict(settings)
         metadata = {
             "id": str(uuid.uuid4()),
             "format": {"provider": "parquet", "options": {}},
             "schemaString": text,
-            "partitionColumns": list(partition),
-            "configuration": configuration,
+            "partitionColumns": columns,
+            "configuration": {**configuration, **shape.note.to_properties()},
             "createdTime": now_ms(),
         }
         return [info_action("CREATE TABLE"), _protocol(needed, {}), {"metaData": metadata}]
 
-    def follow(self, source: TableSchema, policy: SchemaPolicy, fixed: frozenset[str] | None = None) -> list[str]:
+    def follow(self, source: TableSchema, policy: SchemaPolicy, *, keyed: bool = True) -> list[str]:
         """Alter the table so that rows of a source schema fit, as far as the policy allows; gives what is left out."""
-        key = frozenset(column.name for column in source.key) if fixed is None else fixed
         for _ in range(_ATTEMPTS_MAX):
-            made = evolve(source, self.schema, policy, key | frozenset(self.partition))
-            if not made.changed:
+            old = self.shape
+            made = evolve(source, old, policy, keyed=keyed, fixed=frozenset(self.partition))
+            if made.shape.note == old.note and not made.altered:
                 return made.ignored
-            if self.alter(made.schema, made.widened):
-                log.info("lakehouse table altered", table=self.name, added=made.added, widened=made.widened)
+            if self._alter(made):
+                if made.altered:
+                    log.info(
+                        "lakehouse table altered",
+                        table=self.name,
+                        added=made.added,
+                        widened=made.widened,
+                        renamed=made.renamed,
+                        retyped=made.retyped,
+                    )
                 return made.ignored
             self.log.refresh()
         raise DeliveryFailed("the table is changed by others all the time", table=self.name)
 
-    def alter(self, schema: pa.Schema, widened: Sequence[str]) -> bool:
-        """Commit another schema; False when someone else was faster."""
-        metadata = {**self.log.metadata, "schemaString": altered(self.log.metadata["schemaString"], schema)}
-        needed = features(metadata["schemaString"])
-        actions: list[Action] = [info_action("CHANGE COLUMN")]
-        if not needed <= set(self.log.protocol.get("writerFeatures") or ()):
-            actions.append(_protocol(needed, self.log.protocol))
-        actions.append({"metaData": metadata})
+    def _alter(self, made: Evolution) -> bool:
+        """Commit what a table becomes; False when someone else was faster."""
         old = self.schema
-        if any(not pa.types.is_nested(old.field(name).type) for name in widened):
-            actions += self._widened(schema)
+        metadata = {
+            **self._metadata(made.shape.note),
+            "schemaString": altered(self.log.metadata["schemaString"], made.shape.schema, made.renamed),
+            "partitionColumns": [made.renamed.get(name, name) for name in self.partition],
+        }
+        actions = self._metadata_actions("CHANGE COLUMN" if made.altered else "SET TBLPROPERTIES", metadata)
+        flat = any(not pa.types.is_nested(old.field(name).type) for name in made.widened)
+        if flat or made.renamed or made.retyped:
+            actions += self._rewritten(made)
         return self.log.commit(actions)
 
-    def _widened(self, schema: pa.Schema) -> Iterator[Action]:
-        """Write all files anew in wider types. Delta has a feature that saves this, but delta-rs cannot read it."""
-        now = now_ms()
+    def _metadata(self, note: SourceNote) -> Action:
+        configuration = self.log.metadata.get("configuration") or {}
+        return {**self.log.metadata, "configuration": {**configuration, **note.to_properties()}}
+
+    def _metadata_actions(self, operation: str, metadata: Action) -> list[Action]:
+        """The beginning of a commit that changes what the table is."""
+        needed = features(metadata["schemaString"])
+        actions: list[Action] = [info_action(operation)]
+        if not needed <= set(self.log.protocol.get("writerFeatures") or ()):
+            actions.append(_protocol(needed, self.log.protocol))
+        return [*actions, {"metaData": metadata}]
+
+    def _rewritten(self, made: Evolution) -> Iterator[Action]:
+        """Write all files anew, with other names or wider types. Rows keep their places: deletion vectors stay right.
+
+        Delta has features that save this, type widening and column mapping, but delta-rs cannot write tables with them.
+        """
+        now, old_names = now_ms(), {new: old for old, new in made.renamed.items()}
+        changed = bool(made.retyped)
         for number, add in enumerate(list(self.log.adds.values())):
-            values = add.get("partitionValues") or {}
-            names = [field for field in schema if field.name not in values]
-            rows = read_columns(self.storage.path(file_of(add["path"])), pa.schema(names), {})
+            values = {made.renamed.get(name, name): value for name, value in (add.get("partitionValues") or {}).items()}
+            kept = [field for field in made.shape.schema if field.name not in values and field.name not in made.retyped]
+            there = pa.schema([field.with_name(old_names.get(field.name, field.name)) for field in kept])
+            rows = read_columns(self.storage.path(file_of(add["path"])), there, {})
+            rows = rows.rename_columns([field.name for field in kept])
             content, footer = to_parquet(rows, "zstd")
-            path = f"part-widened-{uuid.uuid4().hex}-{number}.parquet"
+            path = f"part-altered-{uuid.uuid4().hex}-{number}.parquet"
             self.storage.write(path, content)
-            # Rows keep their places, so a deletion vector stays right.
             stats = {**statistics(rows, footer), **({"tightBounds": False} if "deletionVector" in add else {})}
             new = {**add, "path": path, "size": content.size, "modificationTime": now, "stats": stats_text(stats)}
-            yield remove_action(add, now, data_change=False)
-            yield {"add": {**new, "dataChange": False}}
+            yield remove_action(add, now, data_change=changed)
+            yield {"add": {**new, "partitionValues": values, "dataChange": changed}}
+
+    def begin_anew(self, shape: TargetShape, partition: Sequence[str]) -> None:
+        """Make the table that of another source table: without rows, with that one's columns only, in one commit."""
+        for _ in range(_ATTEMPTS_MAX):
+            columns = list(shape.note.current_names(partition))
+            self._check_partition(shape.schema, columns)
+            metadata = {
+                **self._metadata(shape.note),
+                "schemaString": to_delta(shape.schema),
+                "partitionColumns": columns,
+            }
+            if self.log.commit(
+                [*self._metadata_actions("CREATE OR REPLACE TABLE", metadata), *self.remove_actions(now_ms())]
+            ):
+                log.warning("lakehouse table begun anew", table=self.name, table_id=shape.note.id)
+                return
+            self.log.refresh()
+        raise DeliveryFailed("the table is changed by others all the time", table=self.name)
+
+    def empty(self, note: SourceNote) -> None:
+        """Take all rows out and note another source table; the columns stay."""
+        for _ in range(_ATTEMPTS_MAX):
+            actions = self._metadata_actions("TRUNCATE", self._metadata(note))
+            if self.log.commit([*actions, *self.remove_actions(now_ms())]):
+                log.warning("lakehouse table emptied", table=self.name, table_id=note.id)
+                return
+            self.log.refresh()
+        raise DeliveryFailed("the table is changed by others all the time", table=self.name)
+
+    def remove_actions(self, now: int) -> list[Action]:
+        """What takes all files out of the table."""
+        return [remove_action(add, now) for add in self.log.adds.values()]
 
     def describe(self) -> None:
         """Leave for the tasks what they must know of the table, so that they need not read its log."""
-        content = sealed.seal({"format": 1, "schema": self.log.metadata["schemaString"], "partition": self.partition})
+        content = sealed.seal(
+            {
+                "format": 1,
+                "schema": self.log.metadata["schemaString"],
+                "partition": self.partition,
+                "source": self.shape.note.to_json(),
+            }
+        )
         self.storage.make_directory(_OURS)
         name = f"{_DESCRIPTION}.{uuid.uuid4().hex}"
         self.storage.write(name, content)
@@ -172,11 +250,30 @@ class DeltaTable:
         if self.log.version % self._checkpoint_every == 0 and self.log.version:
             from deltalake import DeltaTable as Reader
 
-            reader = Reader(str(self.storage.directory))
-            reader.create_checkpoint()
+            self._make_checkpoint(Reader)
             if self.log.version % (_CLEANUP_CHECKPOINTS * self._checkpoint_every) == 0:
                 # Commits that are older than the table's delta.logRetentionDuration.
-                reader.cleanup_metadata()
+                Reader(str(self.storage.directory)).cleanup_metadata()
+
+    def _make_checkpoint(self, reader: Callable[[str], Any]) -> None:
+        """Have a checkpoint made beside the log, and put it into the log when it is whole and durable.
+
+        delta-rs syncs nothing, and a reader that meets half a checkpoint after a power loss cannot read the table.
+        """
+        storage = self.storage
+        for left in storage.list(_OURS):
+            if left.startswith(_SCRATCH):
+                shutil.rmtree(storage.path(f"{_OURS}/{left}"), ignore_errors=True)
+        scratch = storage.path(f"{_OURS}/{_SCRATCH}{uuid.uuid4().hex}")
+        copied = f"{scratch}/{delta_log.DIRECTORY}"
+        os.makedirs(copied)
+        try:
+            for name in self.log.needed():
+                Path(copied, name).write_bytes(storage.read(f"{delta_log.DIRECTORY}/{name}"))
+            reader(scratch).create_checkpoint()
+            self.log.put_checkpoint(copied)
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
 
 
 def read_description(storage: Storage) -> dict[str, Any] | None:

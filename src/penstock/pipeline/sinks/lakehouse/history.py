@@ -9,10 +9,11 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.errors import SchemaRefused
+from penstock.errors import SchemaUnfit
 from penstock.formats.arrow import to_arrow
 from penstock.model.schema import TableSchema
 from penstock.pipeline.records import Records
+from penstock.pipeline.sinks.lakehouse.evolution import TargetShape, places
 from penstock.pipeline.sinks.lakehouse.rows import Poison, complete_rows
 from penstock.pipeline.sinks.lakehouse.types import TIMESTAMP
 
@@ -30,21 +31,16 @@ CHANGE_FIELDS: tuple[pa.Field, ...] = (
 )
 
 
-def with_change_fields(schema: pa.Schema) -> pa.Schema:
-    """The columns of a history table."""
-    return pa.schema([*schema, *CHANGE_FIELDS])
-
-
 def check_no_clash(schema: TableSchema) -> None:
     """Refuse a source that has columns with the names of those that a history table adds."""
     for field in CHANGE_FIELDS:
         if field.name in schema.by_name:
-            raise SchemaRefused(
+            raise SchemaUnfit(
                 "a column has the name of one that a history table adds", table=schema.table, column=field.name
             )
 
 
-def history_rows(records: Records, target: pa.Schema, batch: int) -> tuple[pa.Table, Poison]:
+def history_rows(records: Records, target: TargetShape, batch: int) -> tuple[pa.Table, Poison]:
     """The records as rows of a history table; and those that it cannot hold, which are left out."""
     rows, _, poison = complete_rows(records, target)
     assert records.after is not None
@@ -67,16 +63,18 @@ def _time(micros: pa.Array) -> pa.Array:
     return micros.cast(pa.int64()).cast(TIMESTAMP)
 
 
-def scd2_query(schema: TableSchema, history: str) -> str:
+def scd2_query(schema: TableSchema, history: str, target: TargetShape | None = None) -> str:
     """SQL, for Spark and for DataFusion, that gives each state of each row with the time from which and until which it
-    held. `history` is the table's name in the query. Deletions end a row's last state and are no state themselves."""
-    key = ", ".join(_quoted(column.name) for column in schema.key)
-    columns = ", ".join(_quoted(column.name) for column in schema.columns)
-    whole = " AND ".join(f"{_quoted(column.name)} IS NOT NULL" for column in schema.key)
+    held. `history` is the table's name in the query, `target` its shape, where its names are not the source's.
+    Deletions end a row's last state and are no state themselves."""
+    names = {name: name for name in schema.by_name} if target is None else places(schema, target)
+    keys = [_quoted(names[column.name]) for column in schema.key]
+    columns = ", ".join(_quoted(names[column.name]) for column in schema.columns if column.name in names)
+    whole = " AND ".join(f"{name} IS NOT NULL" for name in keys)
     # Names are quoted, and they are the schema's own.
     return (
         f"SELECT {columns}, _version AS valid_from, _next AS valid_to, _next IS NULL AS is_current FROM ("  # noqa: S608
-        f"SELECT *, LEAD(_version) OVER (PARTITION BY {key} ORDER BY _version) AS _next "
+        f"SELECT *, LEAD(_version) OVER (PARTITION BY {', '.join(keys)} ORDER BY _version) AS _next "
         f"FROM {history} WHERE {whole}) AS changes WHERE NOT _deleted"
     )
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 import structlog
 
 from penstock.pipeline.sinks.lakehouse import deletion_vectors, delta_log, delta_manifest
+from penstock.pipeline.sinks.lakehouse.compaction import compact
 from penstock.pipeline.sinks.lakehouse.delta_log import Action, DeltaLog, file_of
 from penstock.pipeline.sinks.lakehouse.delta_table import DeltaTable, now_ms
 from penstock.pipeline.sinks.lakehouse.storage import Storage
@@ -27,24 +28,22 @@ _OURS = re.compile(
 )
 
 
-def after_batch(table: DeltaTable, optimize_every: int, settings: DeltaSettings) -> bool:
+def after_batch(table: DeltaTable, optimize_every: int, settings: DeltaSettings, codec: str) -> bool:
     """Do what is due after a batch of this table; whether its files have changed by it."""
     table.batches += 1
-    changed = bool(optimize_every) and table.batches % optimize_every == 0 and optimize(table)
+    changed = bool(optimize_every) and table.batches % optimize_every == 0
+    changed = changed and optimize(table, settings.file_bytes, codec)
     if settings.vacuum_every and table.batches % settings.vacuum_every == 0:
         removed = vacuum(table.storage, table.log, now_ms() - int(settings.vacuum_retention_hours * _HOUR_MS))
         log.info("table vacuumed", table=table.name, files=len(removed))
     return changed
 
 
-def optimize(table: DeltaTable) -> bool:
-    """Let delta-rs write small files anew as large ones; whether it found any."""
-    from deltalake import DeltaTable as Optimizer
-
-    found = Optimizer(str(table.storage.directory)).optimize.compact()
-    table.log.refresh()
-    log.info("table optimised", table=table.name, removed=found["numFilesRemoved"], added=found["numFilesAdded"])
-    return bool(found["numFilesRemoved"])
+def optimize(table: DeltaTable, file_bytes: int, codec: str) -> bool:
+    """Write small files anew as large ones; whether there were any."""
+    found = compact(table, file_bytes, codec)
+    log.info("table optimised", table=table.name, removed=found.removed, added=found.added)
+    return bool(found.removed)
 
 
 def vacuum(storage: Storage, table: DeltaLog, until_ms: int) -> list[str]:

@@ -6,6 +6,7 @@ Tasks leave their rows in a spool directory; the driver brings them into the tab
 from __future__ import annotations
 
 import json
+import os
 import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,19 +23,24 @@ from penstock.model.schema import TableId, TableSchema
 from penstock.pipeline.records import Records
 from penstock.pipeline.sinks.begun import Begun
 from penstock.pipeline.sinks.lakehouse.data_files import to_parquet
-from penstock.pipeline.sinks.lakehouse.history import check_no_clash, history_rows, with_change_fields
+from penstock.pipeline.sinks.lakehouse.evolution import TargetShape, fresh, of_new_table
+from penstock.pipeline.sinks.lakehouse.history import CHANGE_FIELDS, check_no_clash, history_rows
 from penstock.pipeline.sinks.lakehouse.iceberg_table import IcebergTable
-from penstock.pipeline.sinks.lakehouse.rows import dead_letters
+from penstock.pipeline.sinks.lakehouse.rows import dead_letters, is_of_another_table
+from penstock.pipeline.sinks.lakehouse.source_note import SourceNote
 from penstock.pipeline.sinks.lakehouse.spool import read_spool, spooled_rows
 from penstock.pipeline.sinks.lakehouse.storage import Storage
-from penstock.pipeline.sinks.lakehouse.types import check_names, lake_schema
 from penstock.pipeline.sinks.left_out import LeftOut
-from penstock.pipeline.sinks.sink import DeadLetter, Delivered, Sink, Task, Writer
+from penstock.pipeline.sinks.sink import DeadLetter, Delivered, Sink, Task, Writer, about
 from penstock.settings import RecordType
 from penstock.settings.sinks import IcebergSettings
+from penstock.system.files import OsFiles, sync_parents
 
 CURRENT, HISTORY = "current", "history"
 _SCHEMA_FILE = "schema"
+_DURABLE = "penstock.pipeline.sinks.lakehouse.durable_io.DurableFileIO"
+# In its metadata: what the table has noted of its source.
+_NOTE = b"penstock.source"
 # A file is the least that copy on write holds in memory, so files are no larger than the buffer.
 _FILE_BYTES = "write.target-file-size-bytes"
 
@@ -83,9 +89,10 @@ class IcebergSink(Sink):
                 if not properties:
                     settings.warehouse.mkdir(parents=True, exist_ok=True)
                     where = settings.warehouse.resolve()
+                    sync_parents(OsFiles(), str(where))
                     uri = f"sqlite:///{where}/{encode(settings.catalog)}.db"
                     properties = {"type": "sql", "uri": uri, "warehouse": where.as_uri()}
-                self._catalog = load_catalog(settings.catalog, **properties)
+                self._catalog = load_catalog(settings.catalog, **{"py-io-impl": _DURABLE, **properties})
             except OSError as error:
                 raise StorageError(
                     f"cannot make the warehouse: {error.strerror}", directory=settings.warehouse
@@ -100,15 +107,14 @@ class IcebergSink(Sink):
 
     def prepare(self, schemas: Sequence[TableSchema]) -> None:
         for schema in schemas:
-            wanted = lake_schema(schema)
-            check_names(wanted, schema.table)
-            if self.settings.current:
-                self._prepare(CURRENT, schema, wanted)
-            if self.settings.history:
-                check_no_clash(schema)
-                self._prepare(HISTORY, schema, with_change_fields(wanted))
+            with about(schema.table):
+                if self.settings.current:
+                    self._prepare(CURRENT, schema, fresh(schema))
+                if self.settings.history:
+                    check_no_clash(schema)
+                    self._prepare(HISTORY, schema, fresh(schema, CHANGE_FIELDS))
 
-    def _prepare(self, kind: str, schema: TableSchema, wanted: pa.Schema) -> None:
+    def _prepare(self, kind: str, schema: TableSchema, wanted: TargetShape) -> None:
         table = self._tables.get((kind, schema.table))
         if table is None:
             taken = {other.name: name for (_, name), other in self._tables.items()}
@@ -116,22 +122,43 @@ class IcebergSink(Sink):
             if identifier in taken:
                 raise InvalidSetting(
                     f"tables {taken[identifier]} and {schema.table} would be the same; use {{keyspace}} and {{table}}",
-                    table=identifier,
+                    table=schema.table,
+                    target=identifier,
                 )
             table = IcebergTable(self.catalog(), self._identifier(kind, schema.table), self._properties())
             self._tables[kind, schema.table] = table
         table.open_or_make(wanted)
         there = table.has_batches(f"{self._begun.pipeline}/{schema.table}")
         self._begun.begin(f"{directory_name(schema.table)}.{kind}", taken=there, table=schema.table)
-        self._left_out.note(schema, table.follow(schema, self.settings.schema_policy))
-        spool = self.spool(kind, schema.table)
+        self._follow(kind, table, schema)
+        self._describe(kind, table, schema.table)
+
+    def _follow(self, kind: str, table: IcebergTable, schema: TableSchema) -> None:
+        note, policy = table.shape.note, self.settings.schema_policy
+        if note.is_of_another_table(schema):
+            if note.is_older(schema):
+                # Of a table that is no more; nothing of it will come.
+                return
+            if kind == CURRENT:
+                begun = of_new_table(schema, table.shape, policy)
+                if begun is None:
+                    table.begin_anew(fresh(schema))
+                else:
+                    table.empty(begun)
+        self._left_out.note(schema, table.follow(schema, policy, keyed=kind == CURRENT))
+
+    def _describe(self, kind: str, table: IcebergTable, name: TableId) -> None:
+        """Leave for the tasks what they must know of the table."""
+        spool = self.spool(kind, name)
+        shape = table.shape
+        noted = shape.schema.with_metadata({_NOTE: json.dumps(shape.note.to_json())})
         try:
             spool.make_directory(".")
             token = f"{_SCHEMA_FILE}.{uuid.uuid4().hex}"
-            spool.write(token, table.schema.serialize().to_pybytes())
+            spool.write(token, noted.serialize().to_pybytes())
             spool.rename(token, _SCHEMA_FILE)
         except OSError as error:
-            raise StorageError(f"cannot use the spool: {error}", table=schema.table) from error
+            raise StorageError(f"cannot use the spool: {error}", table=name) from error
 
     def _identifier(self, kind: str, table: TableId) -> tuple[str, str]:
         template = self.settings.table if kind == CURRENT else self.settings.history_table
@@ -159,19 +186,37 @@ class IcebergSink(Sink):
             for part in json.loads(payload):
                 parts[part["kind"], TableId(*part["table"])].append(part)
         for (kind, table), reports in sorted(parts.items()):
+            with about(table):
+                try:
+                    self._commit(pipeline, batch, kind, table, reports)
+                except OSError as error:
+                    raise DeliveryFailed(f"cannot commit to an Iceberg table: {error}", batch=batch) from error
+        self._sync_catalog()
+
+    def _sync_catalog(self) -> None:
+        """Make what a catalog in SQLite has committed safe from a power loss.
+
+        SQLite deletes its journal to commit, and does not sync that: after a power loss the journal can be back, and
+        then takes the commit back.
+        """
+        _, found, file = self.catalog().properties.get("uri", "").partition("sqlite:///")
+        if found and file:
             try:
-                self._commit(pipeline, batch, kind, table, reports)
+                OsFiles().sync_directory(os.path.dirname(file.partition("?")[0]) or ".")
             except OSError as error:
-                raise DeliveryFailed(f"cannot commit to an Iceberg table: {error}", table=table, batch=batch) from error
+                raise StorageError(f"cannot sync the catalog: {error.strerror}", file=file) from error
 
     def _commit(self, pipeline: str, batch: int, kind: str, name: TableId, reports: list[dict[str, Any]]) -> None:
         table, spool = self._tables.get((kind, name)) or self._reopen(kind, name), self.spool(kind, name)
         app = f"{pipeline}/{name}"
         paths = [path for report in reports for path in report["paths"]]
-        if paths and not table.has_batch(app, batch):
+        truncated = kind == CURRENT and any(report["truncated"] for report in reports)
+        if (paths or truncated) and not table.has_batch(app, batch):
             full = [spool.path(path) for path in paths]
-            if kind == CURRENT:
-                key = tuple(reports[0]["key"])
+            key = tuple(reports[0]["key"])
+            if truncated:
+                table.replace(app, batch, read_spool(full, table.schema, key) if full else None)
+            elif kind == CURRENT:
                 table.merge(app, batch, read_spool(full, table.schema, key), key, self.settings.buffer_bytes)
             else:
                 rows = pa.concat_tables([pq.read_table(path) for path in full], promote_options="default")
@@ -217,22 +262,30 @@ class IcebergWriter(Writer):
         self._records += len(records)
         settings = self._sink.settings
         if settings.history:
-            rows, poison = history_rows(records, self._part(HISTORY, records).schema, self._task.batch)
+            rows, poison = history_rows(records, self._part(HISTORY, records).shape, self._task.batch)
             self._dead += dead_letters(records, poison, self._sink.name)
             self._add(HISTORY, records, rows)
         if settings.current:
-            last = records.last() if settings.history else records
-            rows, poison = spooled_rows(last, self._part(CURRENT, records).schema)
-            if not settings.history:
-                self._dead += dead_letters(last, poison, self._sink.name)
-            self._add(CURRENT, records, rows)
+            self._write_current(records.last() if settings.history else records)
+
+    def _write_current(self, records: Records) -> None:
+        part = self._part(CURRENT, records)
+        if is_of_another_table(records, part.shape):
+            return
+        later = records.since_truncation()
+        if later is not None:
+            part.truncate()
+            records = later
+        rows, poison = spooled_rows(records, part.shape)
+        if not self._sink.settings.history:
+            self._dead += dead_letters(records, poison, self._sink.name)
+        self._add(CURRENT, records, rows)
 
     def _part(self, kind: str, records: Records) -> _Spooled:
         table = records.schema.table
         found = self._spooled.get((kind, table))
         if found is None:
             found = _Spooled(self._sink.spool(kind, table), self._stem, self._sink.settings.codec.value)
-            found.key = [column.name for column in records.schema.key]
             self._spooled[kind, table] = found
         return found
 
@@ -248,7 +301,8 @@ class IcebergWriter(Writer):
         for (kind, table), part in self._spooled.items():
             part.flush()
             size += part.size
-            reports.append({"kind": kind, "table": list(table), "key": part.key, "paths": part.paths})
+            report = {"kind": kind, "table": list(table), "key": part.shape.note.key}
+            reports.append({**report, "paths": part.paths, "truncated": part.truncated})
         payload = json.dumps(reports).encode() if reports else b""
         return Delivered(records=self._records, bytes=size, payload=payload, dead=self._dead)
 
@@ -258,16 +312,27 @@ class _Spooled:
 
     def __init__(self, storage: Storage, stem: str, codec: str) -> None:
         try:
-            self.schema = pa.ipc.read_schema(pa.py_buffer(storage.read(_SCHEMA_FILE)))
+            found = pa.ipc.read_schema(pa.py_buffer(storage.read(_SCHEMA_FILE)))
         except FileNotFoundError as error:
             raise DeliveryFailed("the table was not prepared", directory=storage.directory) from error
+        self.shape = TargetShape(
+            found.remove_metadata(), SourceNote.from_json(json.loads((found.metadata or {}).get(_NOTE, b"{}")))
+        )
         self._storage = storage
         self._stem = stem
         self._codec = codec
         self.rows: list[pa.Table] = []
         self.paths: list[str] = []
-        self.key: list[str] = []
+        # The table was truncated: of what it had, and of what came before, nothing counts any more.
+        self.truncated = False
         self.size = 0
+
+    def truncate(self) -> None:
+        self.truncated = True
+        self.rows = []
+        for path in self.paths:
+            self._storage.delete(path)
+        self.paths = []
 
     def flush(self) -> None:
         if not self.rows:

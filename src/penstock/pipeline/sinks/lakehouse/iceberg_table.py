@@ -8,6 +8,8 @@ a row has changed, the rows that stay are written anew. pyiceberg writes neither
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -20,11 +22,12 @@ from pyiceberg.io.pyarrow import ArrowScan, _dataframe_to_data_files, schema_to_
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask, Table, Transaction
 
-from penstock.errors import CorruptCheckpoint, DeliveryFailed, SchemaRefused
+from penstock.errors import CorruptCheckpoint, DeliveryFailed, SchemaUnfit
 from penstock.model.schema import TableSchema
-from penstock.pipeline.sinks.lakehouse.evolution import evolve
+from penstock.pipeline.sinks.lakehouse.evolution import TargetShape, evolve
 from penstock.pipeline.sinks.lakehouse.key_hash import key_hashes
 from penstock.pipeline.sinks.lakehouse.key_index import Entries, sort_order
+from penstock.pipeline.sinks.lakehouse.source_note import SourceNote
 from penstock.pipeline.sinks.lakehouse.spool import GONE
 from penstock.settings import SchemaPolicy
 
@@ -50,8 +53,12 @@ class IcebergTable:
 
     @property
     def schema(self) -> pa.Schema:
-        found = schema_to_pyarrow(self._loaded().schema(), include_field_ids=False)
-        return pa.schema([(field.name, plain_type(field.type)) for field in found])
+        return self.shape.schema
+
+    @property
+    def shape(self) -> TargetShape:
+        """The columns, and what the table has noted of its source."""
+        return shape_of(self._loaded())
 
     def _loaded(self) -> Table:
         assert self._table is not None, "a table is prepared before its first batch"
@@ -64,35 +71,80 @@ class IcebergTable:
         except NoSuchTableError as error:
             raise DeliveryFailed("the table was not prepared", table=self.name) from error
 
-    def open_or_make(self, schema: pa.Schema) -> None:
+    def open_or_make(self, shape: TargetShape) -> None:
         """Load the table, or make it."""
         try:
             self._table = self._catalog.load_table(self._identifier)
         except NoSuchTableError:
             self._catalog.create_namespace_if_not_exists(self._identifier[0])
             self._table = self._catalog.create_table_if_not_exists(
-                self._identifier, schema=schema, properties=self._properties
+                self._identifier, schema=shape.schema, properties={**self._properties, **shape.note.to_properties()}
             )
             log.info("lakehouse table made", table=self.name, directory=self._table.location())
 
-    def follow(self, source: TableSchema, policy: SchemaPolicy) -> list[str]:
+    def follow(self, source: TableSchema, policy: SchemaPolicy, *, keyed: bool = True) -> list[str]:
         """Alter the table so that rows of a source schema fit, as far as the policy allows; gives what is left out."""
-        made = evolve(source, self.schema, policy, frozenset(column.name for column in source.key))
-        if not made.changed:
+        old = self.shape
+        made = evolve(source, old, policy, keyed=keyed)
+        if made.shape.note == old.note and not made.altered:
             return made.ignored
+        columns = ", ".join([*made.renamed.values(), *made.retyped, *made.widened, *made.added])
+        with self._altering(columns) as transaction:
+            # Columns are known by numbers, so one that is renamed keeps its values, and one made anew has none.
+            if made.renamed or made.retyped:
+                with transaction.update_schema(allow_incompatible_changes=True) as update:
+                    for name, new in made.renamed.items():
+                        update.rename_column(name, new)
+                    for name in made.retyped:
+                        update.delete_column(name)
+            if made.retyped or made.widened or made.added:
+                with transaction.update_schema() as update:
+                    update.union_by_name(made.shape.schema)
+            transaction.set_properties(made.shape.note.to_properties())
+        if made.altered:
+            log.info(
+                "lakehouse table altered",
+                table=self.name,
+                added=made.added,
+                widened=made.widened,
+                renamed=made.renamed,
+                retyped=made.retyped,
+            )
+        return made.ignored
+
+    def begin_anew(self, shape: TargetShape) -> None:
+        """Make the table that of another source table: without rows, with that one's columns only, in one commit."""
+        with self._altering(", ".join(shape.schema.names)) as transaction:
+            self._write(transaction, {}, [], list(self._loaded().scan().plan_files()))
+            with transaction.update_schema(allow_incompatible_changes=True) as update:
+                for name in self._loaded().schema().column_names:
+                    if "." not in name:
+                        update.delete_column(name)
+            with transaction.update_schema() as update:
+                update.union_by_name(shape.schema)
+            transaction.set_properties(shape.note.to_properties())
+        self._keys.clear()
+        log.warning("lakehouse table begun anew", table=self.name, table_id=shape.note.id)
+
+    def empty(self, note: SourceNote) -> None:
+        """Take all rows out and note another source table; the columns stay."""
+        with self._altering("") as transaction:
+            self._write(transaction, {}, [], list(self._loaded().scan().plan_files()))
+            transaction.set_properties(note.to_properties())
+        self._keys.clear()
+        log.warning("lakehouse table emptied", table=self.name, table_id=note.id)
+
+    @contextmanager
+    def _altering(self, columns: str) -> Iterator[Transaction]:
+        """A transaction that alters the table, and what its refusals mean."""
         try:
-            with self._loaded().update_schema() as update:
-                update.union_by_name(made.schema)
+            with self._loaded().transaction() as transaction:
+                yield transaction
         except CommitFailedException as error:
             raise DeliveryFailed("another program has changed the table", table=self.name) from error
         except Exception as error:
             # pyiceberg says in several ways that a type cannot become another; the columns are what matters.
-            columns = ", ".join(made.widened + made.added)
-            raise SchemaRefused(
-                f"Iceberg does not allow the change: {error}", table=self.name, column=columns
-            ) from error
-        log.info("lakehouse table altered", table=self.name, added=made.added, widened=made.widened)
-        return made.ignored
+            raise SchemaUnfit(f"Iceberg does not allow the change: {error}", table=self.name, column=columns) from error
 
     def has_batches(self, app: str) -> bool:
         """Whether a pipeline has committed batches."""
@@ -141,6 +193,12 @@ class IcebergTable:
         self._commit(app, batch, [*files, *self._written(tables)], replaced)
         for task in replaced:
             self._keys.pop(task.file.file_path, None)
+
+    def replace(self, app: str, batch: int, rows: pa.Table | None) -> None:
+        """Put rows of a batch in the place of all that the table has."""
+        living = [] if rows is None else [rows.filter(pa.array(~rows.column(GONE).to_numpy())).drop_columns([GONE])]
+        self._commit(app, batch, self._written(living), list(self._loaded().scan().plan_files()))
+        self._keys.clear()
 
     def _keys_of(self, task: FileScanTask, key: tuple[str, ...]) -> Entries:
         """The sorted hashes of a file's keys. Files never change, so they are kept."""
@@ -196,6 +254,13 @@ class IcebergTable:
 
 def _property(app: str) -> str:
     return f"penstock.batch.{app}"
+
+
+def shape_of(table: Table) -> TargetShape:
+    """The columns of a table, and what it has noted of its source."""
+    found = schema_to_pyarrow(table.schema(), include_field_ids=False)
+    schema = pa.schema([(field.name, plain_type(field.type)) for field in found])
+    return TargetShape(schema, SourceNote.from_properties(table.properties, schema.names))
 
 
 def plain_type(type_: pa.DataType) -> pa.DataType:

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from penstock.formats.arrow import to_arrow
 from penstock.pipeline.dead_letters import dead_letter
 from penstock.pipeline.records import Records
-from penstock.pipeline.sinks.lakehouse.evolution import places
+from penstock.pipeline.sinks.lakehouse.evolution import TargetShape, places
 from penstock.pipeline.sinks.lakehouse.values import fit, out_of_range, to_lake
 from penstock.pipeline.sinks.sink import DeadLetter
 
@@ -25,10 +25,22 @@ class Poison:
     mask: Any
     columns: dict[int, str]
 
+    @classmethod
+    def none(cls, count: int) -> Poison:
+        """Of so many records, none."""
+        return cls(np.zeros(count, bool), {})
 
-def key_columns(records: Records, target: pa.Schema) -> list[pa.Array]:
+    def moved(self, by: int, count: int) -> Poison:
+        """The same of records that are the last ones of `count`."""
+        mask = np.zeros(count, bool)
+        mask[by:] = self.mask
+        return Poison(mask, {number + by: column for number, column in self.columns.items()})
+
+
+def key_columns(records: Records, target: TargetShape) -> list[pa.Array]:
     """The key of each record, in the target's types; deletions have it as well as rows."""
     schema = records.schema
+    where = places(schema, target)
     if records.after is not None and not records.after.null_count:
         # Every row is there, and has its key.
         found = {column.name: records.after.field(at) for at, column in enumerate(schema.columns)}
@@ -36,7 +48,19 @@ def key_columns(records: Records, target: pa.Schema) -> list[pa.Array]:
         names = [column.name for column in schema.key]
         keys = to_arrow(records.changes, names).column("key")
         found = {name: keys.field(name) for name in names}
-    return [fit(to_lake(found[column.name], column.type), target.field(column.name).type) for column in schema.key]
+    return [
+        fit(to_lake(found[column.name], column.type), target.schema.field(where[column.name]).type)
+        for column in schema.key
+        if column.name in where
+    ]
+
+
+def is_of_another_table(records: Records, target: TargetShape) -> bool:
+    """Whether records are of a table that was dropped before the one that the target follows was made.
+
+    All that may still come of it is that its rows are gone, and they are gone from the target already.
+    """
+    return target.note.is_of_another_table(records.schema)
 
 
 def of_rows(records: Records) -> Any:
@@ -47,11 +71,11 @@ def of_rows(records: Records) -> Any:
     return ~records.wide()
 
 
-def lake_rows(records: Records, target: pa.Schema, there: Any) -> tuple[pa.Table, Poison]:
+def lake_rows(records: Records, target: TargetShape, there: Any) -> tuple[pa.Table, Poison]:
     """The rows after the changes, where `there` is true, in the target's columns; and what it cannot hold."""
     assert records.after is not None
     after = records.after if there.all() else records.after.filter(pa.array(there))
-    poison = Poison(np.zeros(len(records), bool), {})
+    poison = Poison.none(len(records))
     numbers = np.flatnonzero(there)
     where = places(records.schema, target)
     arrays, fields = [], []
@@ -63,13 +87,13 @@ def lake_rows(records: Records, target: pa.Schema, there: Any) -> tuple[pa.Table
         if outside is not None:
             poison.mask[numbers[outside]] = True
             poison.columns.update(dict.fromkeys(numbers[outside].tolist(), column.name))
-        wanted = target.field(where[column.name])
+        wanted = target.schema.field(where[column.name])
         arrays.append(fit(to_lake(values, column.type), wanted.type))
         fields.append(wanted)
     return pa.table(arrays, schema=pa.schema(fields)), poison
 
 
-def complete_rows(records: Records, target: pa.Schema) -> tuple[pa.Table, Any, Poison]:
+def complete_rows(records: Records, target: TargetShape) -> tuple[pa.Table, Any, Poison]:
     """A row for each record, of which one that is gone has only its key; which are of a row; what does not fit."""
     assert records.after is not None
     rows, poison = lake_rows(records, target, np.ones(len(records), bool))
@@ -80,9 +104,10 @@ def complete_rows(records: Records, target: pa.Schema) -> tuple[pa.Table, Any, P
         poison.columns = {number: name for number, name in poison.columns.items() if poison.mask[number]}
         columns = [pc.if_else(there, one.combine_chunks(), pa.scalar(None, one.type)) for one in rows.columns]
         rows = pa.table(columns, schema=rows.schema)
-    keys = key_columns(records, target)
-    for column, values in zip(records.schema.key, keys, strict=True):
-        rows = rows.set_column(rows.schema.get_field_index(column.name), target.field(column.name), values)
+    where = places(records.schema, target)
+    names = [where[column.name] for column in records.schema.key if column.name in where]
+    for name, values in zip(names, key_columns(records, target), strict=True):
+        rows = rows.set_column(rows.schema.get_field_index(name), target.schema.field(name), values)
     return rows, of_rows(records), poison
 
 

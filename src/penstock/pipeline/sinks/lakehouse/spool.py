@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.pipeline.records import Records
+from penstock.pipeline.sinks.lakehouse.evolution import TargetShape
 from penstock.pipeline.sinks.lakehouse.key_hash import key_hashes
 from penstock.pipeline.sinks.lakehouse.key_index import last_of_each, sort_order
 from penstock.pipeline.sinks.lakehouse.rows import Poison, complete_rows
@@ -19,7 +20,7 @@ SPOOL = "_penstock/spool"
 GONE = "_penstock_gone"
 
 
-def spooled_rows(records: Records, target: pa.Schema) -> tuple[pa.Table, Poison]:
+def spooled_rows(records: Records, target: TargetShape) -> tuple[pa.Table, Poison]:
     """The records of single rows, in the target's columns; and those that it cannot hold."""
     rows, whole, poison = complete_rows(records, target)
     assert records.after is not None

@@ -13,10 +13,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
+from penstock.system.files import OsFiles, sync_parents
+
 _Given = TypeVar("_Given")
 _Made = TypeVar("_Made")
 # Most of the time of a small table goes by in waiting for the disk, so several wait at once.
 _THREADS = 8
+# Directories that this process has made durable: syncing all those above takes longer than a small file does.
+_durable: set[str] = set()
 
 
 def side_by_side(call: Callable[[_Given], _Made], given: Sequence[_Given]) -> list[_Made]:
@@ -79,7 +83,13 @@ class Storage:
         return os.path.exists(self.path(name))
 
     def make_directory(self, name: str) -> None:
-        os.makedirs(self.path(name), exist_ok=True)
+        """A directory that a power loss does not take, together with those above it."""
+        path = os.path.normpath(self.path(name))
+        if path in _durable and os.path.isdir(path):
+            return
+        os.makedirs(path, exist_ok=True)
+        sync_parents(OsFiles(), path)
+        _durable.add(path)
 
     def _write(self, name: str, content: bytes | memoryview) -> None:
         with open(self.path(name), "xb") as file:

@@ -6,9 +6,10 @@ The types are Arrow's, but only those that both formats can hold. Nothing is rou
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 
-from penstock.errors import SchemaRefused
 from penstock.model.schema import TableSchema
 from penstock.model.types import Kind, Type, Unit
 
@@ -86,9 +87,26 @@ def _parts(type_: Type) -> dict[str, pa.DataType]:
     if type_.kind is Kind.ARRAY:
         shape = pa.list_(pa.int32())
         return {"lengths": shape, "lower_bounds": shape, "items": pa.list_(lake_type(type_.elements[0]))}
-    names = type_.names or tuple(f"f{index}" for index in range(len(type_.elements)))
+    names = _told_apart(type_.names or tuple(f"f{index}" for index in range(len(type_.elements))))
     # Neither format has a struct without fields.
     return dict(zip(names, map(lake_type, type_.elements), strict=True)) or {"empty": pa.int32()}
+
+
+def _told_apart(names: Sequence[str]) -> list[str]:
+    """Fields of a user type, of which those that differ by case only get a number: readers do not tell them apart.
+
+    Fields are only ever added, behind the others, so the first keeps its name for ever.
+    """
+    made: list[str] = []
+    taken: set[str] = set()
+    for name in names:
+        number, new = 1, name
+        while new.lower() in taken or (number > 1 and new in names):
+            number += 1
+            new = f"{name}__{number}"
+        taken.add(new.lower())
+        made.append(new)
+    return made
 
 
 def lake_schema(schema: TableSchema) -> pa.Schema:
@@ -142,12 +160,3 @@ def _with_more_fields(old: pa.DataType, new: pa.DataType) -> pa.DataType | None:
             return None
         fields[field.name] = both
     return pa.struct(list(fields.items()))
-
-
-def check_names(schema: pa.Schema, table: object) -> None:
-    """Refuse names that differ by case only: readers of both formats would not tell them apart."""
-    seen: dict[str, str] = {}
-    for name in schema.names:
-        other = seen.setdefault(name.lower(), name)
-        if other != name:
-            raise SchemaRefused(f"columns {other} and {name} differ by case only", table=table, column=name)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,8 +51,8 @@ class Lines:
         return len(self.numbers)
 
 
-def bulk_lines(records: Records, index: str, columns: frozenset[str] | None = None) -> Iterator[Lines]:
-    """The entries of all records that are about a whole row; with `columns`, only these get into the documents."""
+def bulk_lines(records: Records, index: str, fields: Mapping[str, str] | None = None) -> Iterator[Lines]:
+    """The entries of all records that are about a whole row; with `fields` (column → field), only these columns."""
     schema = records.schema
     assert records.after is not None
     batch = to_arrow(records.changes, frozenset(column.name for column in schema.key))
@@ -63,7 +63,7 @@ def bulk_lines(records: Records, index: str, columns: frozenset[str] | None = No
     for start in range(0, len(records), step):
         part = slice(start, start + step)
         ids = pc.if_else(wide[part], _NO_TEXT, document_ids(schema, key[part]))
-        made = _entries(schema, index, ids, records.after[part], versions[part], columns)
+        made = _entries(schema, index, ids, records.after[part], versions[part], fields)
         whole = made.is_valid().to_numpy(zero_copy_only=False)
         numbers = np.flatnonzero(whole)
         if not len(numbers):
@@ -86,25 +86,28 @@ def _entries(
     ids: pa.StringArray,
     after: pa.StructArray,
     versions: pa.Int64Array,
-    columns: frozenset[str] | None,
+    fields: Mapping[str, str] | None,
 ) -> pa.Array:
     """One text per record; null where there is no id."""
     there = after.is_valid()
     action = pc.if_else(there, '{"index":{"_index":', '{"delete":{"_index":')
     target = f'{json.dumps(index)},"_id":'
     end = pc.if_else(there, ',"version_type":"external_gte"}}\n', ',"version_type":"external_gte"}}')
-    body = pc.if_else(there, documents(schema, after, columns), "")
+    body = pc.if_else(there, documents(schema, after, fields), "")
     return pc.binary_join_element_wise(
         action, target, quote(ids), ',"version":', versions.cast(pa.string()), end, body, "\n", ""
     )
 
 
-def documents(schema: TableSchema, rows: pa.StructArray, columns: frozenset[str] | None = None) -> pa.Array:
+def documents(schema: TableSchema, rows: pa.StructArray, fields: Mapping[str, str] | None = None) -> pa.Array:
     """Whole rows as documents. A column that is null has no field."""
     parts = [
-        (field_name(column.name), render(column.type, field(rows, at), Form.SEARCH))
+        (
+            field_name(column.name) if fields is None else fields[column.name],
+            render(column.type, field(rows, at), Form.SEARCH),
+        )
         for at, column in enumerate(schema.columns)
-        if columns is None or column.name in columns
+        if fields is None or column.name in fields
     ]
     return members(parts, len(rows))
 

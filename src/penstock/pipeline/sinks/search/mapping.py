@@ -9,6 +9,7 @@ into one index.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from penstock.model.schema import Column, Role, TableSchema
@@ -76,6 +77,40 @@ _TAKEN: dict[str, frozenset[str]] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class IndexNote:
+    """What an index has noted of its table, in the mapping's `_meta`. Indices of older versions have the name only."""
+
+    table: str | None = None
+    id: str = ""
+    # Of the newest schema that altered the index.
+    order: tuple[int, int, str] = (-1, -1, "")
+    # The fields of the key columns, in order: a renamed one is known by its place.
+    key: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, schema: TableSchema) -> IndexNote:
+        return cls(str(schema.table), schema.id, schema.order, tuple(field_name(column.name) for column in schema.key))
+
+    @classmethod
+    def read(cls, mapping: Mapping[str, Any]) -> IndexNote:
+        """What a mapping says; nothing where it is someone else's."""
+        meta = mapping.get("_meta")
+        mark = meta.get("penstock") if isinstance(meta, dict) else None
+        if not isinstance(mark, dict) or not isinstance(mark.get("table"), str):
+            return cls()
+        altered, version, fingerprint = mark.get("order", (-1, -1, ""))
+        key = tuple(map(str, mark.get("key", ())))
+        return cls(mark["table"], str(mark.get("id", "")), (int(altered), int(version), str(fingerprint)), key)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"table": self.table, "id": self.id, "order": list(self.order), "key": list(self.key)}
+
+    def is_of_another_table(self, schema: TableSchema) -> bool:
+        """Whether a schema is that of another table of the same name, made before or after the one that is noted."""
+        return bool(self.id and schema.id and self.id != schema.id)
+
+
 class MappingMaker:
     """Makes mappings in the words of one product: they differ in the name of the field for maps."""
 
@@ -90,7 +125,7 @@ class MappingMaker:
         """The whole mapping of a table's index."""
         return {
             "dynamic": False,
-            "_meta": {"penstock": {"table": str(schema.table)}},
+            "_meta": {"penstock": IndexNote.of(schema).to_json()},
             "properties": self.properties(schema),
         }
 
@@ -117,14 +152,6 @@ class MappingMaker:
             fields = zip(names, type_.elements, strict=True)
             return {"type": "object", "properties": {field_name(name): self._field(part) for name, part in fields}}
         return _KEYWORD
-
-
-def table_of(mapping: Mapping[str, Any]) -> str | None:
-    """The table that an index was made for, as far as its mapping says."""
-    meta = mapping.get("_meta")
-    mark = meta.get("penstock") if isinstance(meta, dict) else None
-    table = mark.get("table") if isinstance(mark, dict) else None
-    return table if isinstance(table, str) else None
 
 
 def missing(wanted: Mapping[str, Any], found: Mapping[str, Any]) -> Properties:

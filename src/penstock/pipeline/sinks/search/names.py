@@ -51,6 +51,12 @@ def index_name(template: str, table: TableId) -> str:
     return (kept or "table") + mark
 
 
+def successor_name(index: str, table_id: str) -> str:
+    """The index of a table that was made anew: it stands behind the name of the old one."""
+    mark = "-" + hashlib.sha256(table_id.encode()).hexdigest()[:_HASH_DIGITS]
+    return index.encode()[: _INDEX_BYTES_MAX - len(mark)].decode(errors="ignore") + mark
+
+
 def field_name(column: str) -> str:
     """The field of a column. A dot would make an object of it, and some names are the cluster's own."""
     if not column.strip():

@@ -6,18 +6,23 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
+import structlog
+
 from penstock.errors import DeliveryFailed, TargetRefused
-from penstock.model.schema import TableId, TableSchema
+from penstock.model.schema import TableSchema
 from penstock.pipeline.outages import Waiting
 from penstock.pipeline.sinks.left_out import LeftOut
 from penstock.pipeline.sinks.search.client import Client, NoAnswer
-from penstock.pipeline.sinks.search.indices import Indices
+from penstock.pipeline.sinks.search.indices import Indices, Seen
 from penstock.pipeline.sinks.search.patience import Patience
+from penstock.pipeline.sinks.search.stock import Stock
 from penstock.pipeline.sinks.search.target import Target
 from penstock.pipeline.sinks.search.writer import SearchWriter
-from penstock.pipeline.sinks.sink import Sink, Task, Writer
+from penstock.pipeline.sinks.sink import Sink, Task, Writer, about
 from penstock.settings import RecordType
 from penstock.settings.sinks import SearchSettings
+
+log = structlog.get_logger()
 
 
 class SearchSink(Sink):
@@ -30,8 +35,7 @@ class SearchSink(Sink):
         self.every = False
         self._target = Target.of(settings)
         self._sleep = sleep
-        # Which table each index is for, as far as this run has seen.
-        self._owners: dict[str, TableId] = {}
+        self._seen = Seen()
         self._left_out = LeftOut()
 
     def left_out(self) -> Mapping[str, Sequence[str]]:
@@ -53,16 +57,30 @@ class SearchSink(Sink):
     def prepare(self, schemas: Sequence[TableSchema]) -> None:
         client = Client(self._target.access)
         try:
-            indices = Indices(self._target, client, self._patience(), self._owners, self._left_out)
+            indices = Indices(self._target, client, self._patience(), self._seen, self._left_out)
             for schema in schemas:
-                indices.fit(schema)
+                with about(schema.table):
+                    indices.fit(schema)
+        finally:
+            client.close()
+
+    def end_eras(self, schemas: Sequence[TableSchema]) -> None:
+        """Delete all documents of these tables. Those that a task writes after this are of the new era."""
+        client = Client(self._target.access)
+        try:
+            for schema in schemas:
+                index = self._target.index_of(schema.table)
+                with about(schema.table):
+                    deleted = Stock(client, self._patience(), index).delete_all()
+                log.info("search index emptied", index=index, table=str(schema.table), documents=deleted)
         finally:
             client.close()
 
     def writer(self, task: Task) -> Writer:
         client = Client(self._target.access)
         patience = self._patience(task.waiting(self.name))
-        return SearchWriter(self.name, self._target, client, patience, Indices(self._target, client, patience))
+        indices = Indices(self._target, client, patience)
+        return SearchWriter(self.name, self._target, client, patience, indices, self._seen)
 
     def _patience(self, waiting: Waiting | None = None) -> Patience:
         return Patience(self._target.retry_s_max, sleep=self._sleep, waiting=waiting)

@@ -21,7 +21,9 @@ from penstock.pipeline.dead_letters import dead_letter
 from penstock.pipeline.records import Records
 from penstock.pipeline.sinks.search.client import Answer, Client, NoAnswer
 from penstock.pipeline.sinks.search.documents import Lines, bulk_lines
-from penstock.pipeline.sinks.search.indices import Indices
+from penstock.pipeline.sinks.search.indices import Indices, Seen
+from penstock.pipeline.sinks.search.mapping import IndexNote
+from penstock.pipeline.sinks.search.names import field_name
 from penstock.pipeline.sinks.search.patience import Patience
 from penstock.pipeline.sinks.search.target import Target
 from penstock.pipeline.sinks.sink import DeadLetter, Delivered, Writer
@@ -71,7 +73,15 @@ def bulk_of(entries: list[tuple[Lines, int]], tries: int) -> Bulk:
 class SearchWriter(Writer):
     """Writes the documents of one task."""
 
-    def __init__(self, sink: str, target: Target, client: Client, patience: Patience, indices: Indices) -> None:
+    def __init__(
+        self,
+        sink: str,
+        target: Target,
+        client: Client,
+        patience: Patience,
+        indices: Indices,
+        seen: Seen | None = None,
+    ) -> None:
         self._sink = sink
         self._target = target
         self._indices = indices
@@ -82,16 +92,33 @@ class SearchWriter(Writer):
         self._waiting_count = 0
         self._delivered = Delivered()
         self._stale = 0
-        self._columns: dict[TableSchema, frozenset[str] | None] = {}
+        self._seen = Seen() if seen is None else seen
+        self._fields: dict[TableSchema, dict[str, str] | None] = {}
 
     def write(self, records: Records) -> None:
         if not len(records):
             return
         schema = records.schema
-        if schema not in self._columns:
-            self._columns[schema] = self._indices.columns(schema)
-        for lines in bulk_lines(records, self._target.index_of(schema.table), self._columns[schema]):
+        index, note = self._target.index_of(schema.table), self._seen.notes.get(schema.table)
+        if note is not None and note.is_of_another_table(schema):
+            # That rows of a table are gone which was dropped: their documents are gone already.
+            return
+        if schema not in self._fields:
+            self._fields[schema] = self._fields_of(schema, note)
+        for lines in bulk_lines(records, index, self._fields[schema]):
             self._take(lines)
+
+    def _fields_of(self, schema: TableSchema, note: IndexNote | None) -> dict[str, str] | None:
+        """The columns that get into documents and their fields; None: all of them, under their own names."""
+        columns = self._indices.columns(schema)
+        own = tuple(field_name(column.name) for column in schema.key)
+        key = own if note is None or len(note.key) != len(own) else note.key
+        dropped = self._seen.dropped.get(schema.fingerprint, frozenset())
+        if columns is None and key == own and not dropped:
+            return None
+        fields = {c.name: field_name(c.name) for c in schema.columns if columns is None or c.name in columns}
+        fields = {name: to for name, to in fields.items() if to not in dropped}
+        return {**fields, **{column.name: name for column, name in zip(schema.key, key, strict=True)}}
 
     def _take(self, lines: Lines) -> None:
         """Put entries where they wait, and send whatever makes a full request."""

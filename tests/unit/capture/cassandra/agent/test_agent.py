@@ -415,6 +415,13 @@ def test_stop_makes_durable_what_was_read_and_the_next_agent_goes_on_there(setup
     assert second.mutations == 1, "what was read before is not read again"
 
 
+def test_checkpoint_of_a_subscription_that_cannot_be_read_is_in_the_status(setup: Setup) -> None:
+    setup.node.create()
+    assert setup.run(lambda: setup.node.write(1)).unreadable_checkpoints == {}
+    (setup.data / "shop.orders" / "reader.checkpoint").write_bytes(b"{}")
+    assert setup.run(lambda: setup.node.write(2)).unreadable_checkpoints == {"shop.orders": 1}
+
+
 def test_one_state_directory_has_one_agent(setup: Setup) -> None:
     refusals: list[PenstockError] = []
 

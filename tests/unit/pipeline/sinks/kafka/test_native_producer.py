@@ -36,9 +36,9 @@ def records_of(count: int, *, headers: bool = True) -> _handing.Records:
     return _handing.Records(count, keys, values, keys if headers else None)
 
 
-def test_producers_with_transactions_or_tokens_are_left_to_the_package() -> None:
+def test_producers_with_tokens_are_left_to_the_package() -> None:
     assert usable(NOWHERE)
-    assert not usable({**NOWHERE, "transactional.id": "t"})
+    assert usable({**NOWHERE, "transactional.id": "t"})
     assert not usable({**NOWHERE, "sasl.mechanisms": "OAUTHBEARER"})
 
 
@@ -105,3 +105,34 @@ def test_columns_that_do_not_fit_their_data_are_refused() -> None:
         _handing.Records(2, good, (good[0], good[1], memoryview(b"\1")), None)
     with pytest.raises(ValueError, match="so many"):
         _handing.Records(2, good, good, None).hand_over(_handing.Calls(1, 1, 1, 1, b"h"), 1, 0, 3)
+
+
+def test_a_record_goes_to_the_partition_that_is_named(ears: Ears) -> None:
+    producer = ears.producer()
+    assert producer.put("topic", 3, b"key", b"value") is None
+    assert len(producer) == 1
+    producer.purge()
+    producer.flush(10)
+    assert [error.code() for error in ears.failed] == [KafkaError._PURGE_QUEUE]
+    producer.close()
+
+
+def test_errors_of_transactions_say_what_can_be_done(ears: Ears) -> None:
+    producer = ears.producer(
+        **{"transactional.id": "t", "message.timeout.ms": "1000", "transaction.timeout.ms": "1000"}
+    )
+    with pytest.raises(KafkaException) as late:
+        producer.init_transactions(0.01)
+    error = late.value.args[0]
+    assert (error.code(), error.retriable(), error.fatal()) == (KafkaError._TIMED_OUT, True, False)
+    for call in (
+        producer.begin_transaction,
+        lambda: producer.commit_transaction(1),
+        lambda: producer.abort_transaction(1),
+    ):
+        with pytest.raises(KafkaException) as wrong:
+            call()
+        assert wrong.value.args[0].code() in (KafkaError._STATE, KafkaError._CONFLICT)
+    at, refusal = producer.produce("topic", records_of(1), 0)
+    assert (at, refusal is not None and refusal.code()) == (0, KafkaError._STATE)
+    producer.close()

@@ -408,11 +408,6 @@ def test_the_policy_ignore_leaves_new_columns_out_and_fail_stops(tmp_path: Path)
     assert current(tmp_path) == {(1, "a"): row("two")}
 
 
-def test_columns_that_differ_by_case_only_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(SchemaRefused, match="differ by case only"):
-        make(tmp_path, columns(Column("NOTE", types.TEXT)))
-
-
 def test_a_table_of_an_earlier_run_takes_records_before_its_schema_is_seen_again(tmp_path: Path) -> None:
     deliver(make(tmp_path), 0, {0: [records(SCHEMA, [((1, "a"), row("one")), ((2, "a"), row("two"))])]})
     deliver(DeltaSink(DeltaSettings(directory=tmp_path)), 1, {0: [records(SCHEMA, [((1, "a"), None)])]})

@@ -6,19 +6,21 @@ import base64
 import json
 import pickle
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import structlog
 
-from penstock.errors import DeliveryFailed, InvalidSetting, TargetRefused
+from penstock.errors import DeliveryFailed, InvalidSetting, SchemaRefused, TargetRefused
 from penstock.model import types as t
 from penstock.model.change import Change, Deletion, Op, Set
 from penstock.model.schema import Column, Role, TableId, TableSchema
 from penstock.pipeline.records import Records
 from penstock.pipeline.sinks.search.search_sink import SearchSink
 from penstock.pipeline.sinks.sink import Delivered, Task
+from penstock.settings import SchemaPolicy
 from penstock.settings.sinks import SearchSettings
 from tests.certificates import make_certificate
 from tests.row_records import gone, put, records_of
@@ -107,7 +109,7 @@ def test_static_cells_without_a_row_are_a_document_until_a_row_comes(
 
 
 def test_a_task_without_documents_sends_nothing(cluster: ScriptedSearch, waits: list[float]) -> None:
-    wide = records_of(SCHEMA, [Change(Op.TRUNCATE, time=9)])
+    wide = records_of(SCHEMA, [Change(Op.DELETE_PARTITION, {"id": 1}, time=9)])
     assert deliver(sink_for(cluster, waits), wide, records_of(SCHEMA, [])).records == 0
     assert cluster.requests == []
 
@@ -356,3 +358,83 @@ def test_documents_have_the_bytes_of_their_rows(cluster: ScriptedSearch, waits: 
     body = next(body for _, path, body in cluster.requests if path == "/_bulk")
     assert body.count(b"\n") == 2
     assert json.loads(body.split(b"\n")[1])["note"] == '"\\\n\t\0ż\U0001f30a1'
+
+
+def test_an_era_that_ends_takes_all_documents_and_those_after_it_stay(
+    cluster: ScriptedSearch, waits: list[float]
+) -> None:
+    sink = sink_for(cluster, waits)
+    sink.prepare([SCHEMA])
+    deliver(sink, orders(1, 2, 3))
+    truncation = records_of(SCHEMA, [Change(Op.TRUNCATE, time=9)])
+    # Twice, as when the batch is done again.
+    for _ in range(2):
+        sink.end_eras([SCHEMA])
+        deliver(sink, orders(2, 5, version=20), truncation)
+        assert set(cluster.rows("orders")) == {"2|0", "5|0"}
+    # A request that is late or comes again takes nothing that has come since.
+    before = cluster.requests[:]
+    deliver(sink, orders(2, version=30))
+    for method, path, body in before:
+        if path == "/_bulk" and b'"delete"' in body:
+            cluster.answer(method, path, body)
+    assert cluster.rows("orders")["2|0"]["note"] == "n2"
+    assert cluster.scrolls == 0
+
+
+def test_a_renamed_key_is_renamed_in_all_documents_and_late_copies_have_the_new_name(
+    cluster: ScriptedSearch, waits: list[float]
+) -> None:
+    first = replace(SCHEMA, altered=1, id="one")
+    key = Column("number", t.INT64, Role.PARTITION)
+    second = replace(first, columns=(key, *SCHEMA.columns[1:]), altered=2)
+    sink = sink_for(cluster, waits)
+    sink.prepare([first])
+    deliver(sink, replace(orders(1, 2), schema=first))
+    # A crash while documents are renamed: the next start renames the rest.
+    cluster.script = [400]
+    with pytest.raises(TargetRefused):
+        sink.prepare([second])
+    sink = sink_for(cluster, waits)
+    sink.prepare([first, second])
+    assert cluster.rows("orders") == {f"{n}|0": {"number": n, "line": 0, "note": f"n{n}"} for n in (1, 2)}
+    assert [version for version, _ in cluster.documents.values()] == [10, 10]
+    asked = len(cluster.requests)
+    sink.prepare([second])
+    assert not [method for method, _, _ in cluster.requests[asked:] if method in ("PUT", "POST")]
+    deliver(sink, replace(orders(3), schema=first))
+    assert cluster.rows("orders")["3|0"] == {"number": 3, "line": 0, "note": "n3"}
+
+
+@pytest.mark.parametrize("policy", [SchemaPolicy.IGNORE, SchemaPolicy.FAIL])
+def test_a_sink_that_does_not_follow_refuses_a_renamed_key(
+    cluster: ScriptedSearch, waits: list[float], policy: SchemaPolicy
+) -> None:
+    sink = sink_for(cluster, waits, schema_policy=policy)
+    sink.prepare([SCHEMA])
+    key = Column("number", t.INT64, Role.PARTITION)
+    with pytest.raises(SchemaRefused, match="key column has another name") as caught:
+        sink.prepare([replace(SCHEMA, columns=(key, *SCHEMA.columns[1:]), version=2)])
+    assert caught.value.place["table"] == SCHEMA.table
+
+
+def test_a_table_made_anew_empties_the_index_where_columns_stay_and_stops_where_it_must(
+    cluster: ScriptedSearch, waits: list[float]
+) -> None:
+    first = replace(SCHEMA, altered=1, id="one")
+    second = replace(SCHEMA, columns=(*SCHEMA.columns, Column("more", t.TEXT)), altered=2, id="two")
+    sink = sink_for(cluster, waits, schema_policy=SchemaPolicy.IGNORE)
+    sink.prepare([first])
+    deliver(sink, replace(orders(1, 2), schema=first))
+    sink.prepare([replace(first, id="")])
+    assert len(cluster.rows("orders")) == 2
+    sink.prepare([second])
+    assert cluster.rows("orders") == {}
+    assert sink.left_out() == {"shop.orders": ["more"]}
+    deliver(sink, replace(orders(3), schema=first))
+    sink = sink_for(cluster, waits, schema_policy=SchemaPolicy.IGNORE)
+    deliver(sink, replace(orders(3), schema=replace(first, id="two")))
+    sink.prepare([first, second])
+    assert set(cluster.rows("orders")) == {"3|0"}
+    with pytest.raises(SchemaRefused, match="dropped and made anew"):
+        sink_for(cluster, waits, schema_policy=SchemaPolicy.FAIL).prepare([replace(first, altered=9, id="three")])

@@ -1,0 +1,258 @@
+"""Eras in the fold: what three nodes logged before they were truncated, or of a table that was dropped, never shows.
+
+The judge is a model that folds each node by itself: what the node logged since its last truncation, of the newest
+table. The rows of all nodes joined are what a cluster reads at ALL.
+"""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.formats import avro
+from penstock.merge.table_state import TableState, visible
+from penstock.model import types
+from penstock.model.change import Change, Deleted, Op, Set
+from penstock.model.schema import Column, Role, TableSchema
+from penstock.pipeline.eras import Eras, Header
+from penstock.pipeline.fold.bucket import BucketState
+from penstock.pipeline.fold.folder import Folder
+from penstock.pipeline.fold.state import StateStore
+from penstock.pipeline.records import Records
+from penstock.pipeline.runs import Run
+from penstock.settings import MergeSettings, RecordType
+from tests.folding import Target, comparable, expected, runs_of
+from tests.property.test_fold import PLAIN
+from tests.property.test_merge import SCHEMA, changes
+
+_SETTINGS = settings(max_examples=60, deadline=None)
+_NODES = ("a", "b", "c")
+_SECOND = 1_000_000
+
+# Stretches of a node's log that are of one era: the header, and the changes.
+Stretches = list[tuple[TableSchema, list[Change]]]
+
+
+class EraPipeline:
+    """Folds batches as a pipeline's driver and tasks do, with the eras that the headers tell."""
+
+    def __init__(self, directory: str, buckets: int, record: RecordType) -> None:
+        self.store = StateStore(directory, buckets)
+        self.record = record
+        self.eras = Eras()
+        self.batch = 0
+
+    def fold(self, runs: Sequence[Run], now_s: int, *, commit: bool = True) -> list[Records]:
+        eras = self.eras.learn([Header(run.node, run.schema) for run in runs])
+        folder = Folder(MergeSettings(), self.record, every=True, moves=eras.moves(self.eras), eras=eras.numbers())
+        out: list[Records] = []
+        tokens = {}
+        for bucket in range(self.store.buckets):
+            state = BucketState.open(self.store.directory, bucket, self.batch)
+            mine = [run for run in runs if run.bucket == bucket and not eras.is_stale(Header(run.node, run.schema))]
+            out += list(folder.fold(mine, state, now_s=now_s))
+            tokens[bucket] = state.finish().token
+        if commit:
+            self.store.commit(self.batch, tokens)
+            self.batch += 1
+            self.eras = eras
+        return out
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> tuple[TableSchema, list[list[Change]], list[str]]:
+    """A table, the changes of each of its eras, and how each era but the first begins."""
+    schema, change = draw(st.sampled_from([(PLAIN, plain_writes()), (SCHEMA, changes())]))
+    eras = draw(st.lists(st.lists(change, max_size=5), min_size=1, max_size=4))
+    eras = [[one for one in era if one.op is not Op.TRUNCATE] for era in eras]
+    kinds = draw(st.lists(st.sampled_from(["truncate", "truncate", "drop"]), min_size=3, max_size=3))
+    return schema, eras, kinds[: len(eras) - 1]
+
+
+@st.composite
+def plain_writes(draw: st.DrawFn) -> Change:
+    key = {"p": draw(st.integers(0, 2)), "a": draw(st.sampled_from(["", "x"]))}
+    return Change(Op.INSERT, key, {"v": Set(draw(st.integers(0, 2)))}, time=draw(st.integers(1, 3)))
+
+
+def logs_of(schema: TableSchema, eras: list[list[Change]], kinds: list[str], chance: random.Random) -> list[Stretches]:
+    """What each node logs: copies are lost, but one is always there; each era begins a little later on each node."""
+    logs: list[Stretches] = [[], [], []]
+    table, truncated = 0, [0, 0, 0]
+    for number, era in enumerate(eras):
+        kind = kinds[number - 1] if number else ""
+        if kind == "drop":
+            table, truncated = table + 1, [0, 0, 0]
+        elif kind == "truncate":
+            begun = (number * 60 + 100) * _SECOND
+            truncated = [begun + chance.randint(0, 3 * _SECOND) for _ in _NODES]
+        held: list[list[Change]] = [[], [], []]
+        for change in era:
+            for node in chance.sample(range(3), chance.randint(1, 3)):
+                held[node] += [change] * chance.choice((1, 1, 2))
+        for node, log in enumerate(logs):
+            header = replace(schema, id=f"table-{table}", altered=10 + table, truncated_us=truncated[node], since_us=1)
+            marks = [Change(Op.TRUNCATE, time=truncated[node] or 10 + table)] if number else []
+            log.append((header, marks + held[node]))
+    return logs
+
+
+def batches_of(logs: list[Stretches], chance: random.Random) -> list[list[tuple[str, TableSchema, list[Change]]]]:
+    """Micro-batches, each with no more than one era of a node, and the first change of an era by itself."""
+    waiting = [[(schema, list(log)) for schema, log in stretches] for stretches in logs]
+    out = []
+    while any(waiting):
+        batch = []
+        for node, stretches in zip(_NODES, waiting, strict=True):
+            if not stretches or chance.random() > 0.7:
+                continue
+            schema, log = stretches[0]
+            alone = bool(log) and log[0].op is Op.TRUNCATE
+            cut = 1 if alone else chance.randint(min(1, len(log)), len(log))
+            batch.append((node, schema, log[:cut]))
+            del log[:cut]
+            if not log:
+                stretches.pop(0)
+        out.append([one for one in batch if one[2]])
+    return out
+
+
+def cluster_rows(schema: TableSchema, logs: list[Stretches]) -> list[dict[str, Any]]:
+    """What the nodes still have, each by itself, joined."""
+    state = TableState(schema)
+    for stretches in logs:
+        _, changes = stretches[-1]
+        for change in changes:
+            if change.op is not Op.TRUNCATE:
+                state.apply(change)
+    return visible(state, 9)
+
+
+@_SETTINGS
+@given(histories(), st.randoms(use_true_random=False), st.sampled_from([RecordType.AFTER, RecordType.ALL]))
+def test_only_what_nodes_logged_since_the_last_truncation_shows(
+    table: tuple[TableSchema, list[list[Change]], list[str]], chance: random.Random, record: RecordType
+) -> None:
+    schema, eras, kinds = table
+    logs = logs_of(schema, eras, kinds, chance)
+    with tempfile.TemporaryDirectory() as directory:
+        pipeline = EraPipeline(directory, chance.choice((1, 3)), record)
+        target = Target()
+        for batch in batches_of(logs, chance):
+            runs = [run for node, header, log in batch for run in runs_of(header, node, log, pipeline.store.buckets)]
+            if chance.random() < 0.3:
+                pipeline.fold(runs, 9, commit=False)
+            for records in pipeline.fold(runs, 9):
+                if (records.ops == 5).any():
+                    # A table that was made anew is emptied by the record that says so.
+                    for key in list(target.rows):
+                        del target.rows[key]
+                target.write(records)
+    assert comparable(list(target.rows.values())) == expected(schema, cluster_rows(schema, logs))
+
+
+@_SETTINGS
+@given(histories(), st.randoms(use_true_random=False))
+def test_an_era_begins_with_one_record_before_all_that_is_of_it(
+    table: tuple[TableSchema, list[list[Change]], list[str]], chance: random.Random
+) -> None:
+    schema, eras, kinds = table
+    logs = logs_of(schema, eras, kinds, chance)
+    with tempfile.TemporaryDirectory() as directory:
+        pipeline = EraPipeline(directory, chance.choice((1, 3)), RecordType.CHANGE)
+        told: list[Change] = []
+        for batch in batches_of(logs, chance):
+            runs = [run for node, header, log in batch for run in runs_of(header, node, log, pipeline.store.buckets)]
+            for records in pipeline.fold(runs, 9):
+                told += avro.decode(records.changes)
+    last = max((at for at, change in enumerate(told) if change.op is Op.TRUNCATE), default=-1)
+    # Whoever obeys the records ends with what the cluster has.
+    state = TableState(schema)
+    for change in told[last + 1 :]:
+        state.apply(change)
+    assert comparable_rows(visible(state, 9)) == comparable_rows(cluster_rows(schema, logs))
+    assert sum(change.op is Op.TRUNCATE for change in told) <= len(kinds)
+
+
+def comparable_rows(rows: list[dict[str, Any]]) -> list[str]:
+    return sorted(map(repr, rows))
+
+
+DROPPED = replace(
+    PLAIN,
+    columns=tuple(replace(column, dropped_us=2) if column.name == "v" else column for column in PLAIN.columns),
+    altered=9,
+)
+COLLECTIONS = TableSchema(
+    PLAIN.table,
+    (
+        Column("p", types.INT32, Role.PARTITION),
+        Column("a", types.TEXT, Role.CLUSTERING),
+        Column("s", types.INT32, Role.STATIC),
+        Column("m", types.map_of(types.TEXT, types.INT32, multi_cell=True)),
+        Column("v", types.INT32),
+    ),
+)
+
+
+@st.composite
+def column_histories(draw: st.DrawFn) -> tuple[TableSchema, list[tuple[bool, Change]]]:
+    """A table of which columns are dropped at 2 and added again; each change is logged before that or after it."""
+    schema = draw(st.sampled_from([PLAIN, COLLECTIONS]))
+    out = []
+    for _ in range(draw(st.integers(0, 10))):
+        time = draw(st.integers(1, 4))
+        key = {"p": draw(st.integers(0, 1)), "a": draw(st.sampled_from(["", "x"]))}
+        cells: dict[str, Any] = {}
+        for column in schema.cells:
+            if column.name != "c" and draw(st.booleans()):
+                value: Any = draw(st.integers(0, 2))
+                if column.type.multi_cell:
+                    value = (("k", value),)
+                elif column.name == "t":
+                    value = str(value)
+                cells[column.name] = draw(st.just(Set(value)) | st.just(Deleted()))
+        change = Change(draw(st.sampled_from([Op.INSERT, Op.UPDATE])), key, cells, time=time)
+        out.append((draw(st.booleans()), change))
+    return schema, out
+
+
+@_SETTINGS
+@given(column_histories(), st.randoms(use_true_random=False), st.sampled_from([RecordType.AFTER, RecordType.ALL]))
+def test_cells_up_to_the_drop_of_their_column_never_show_again(
+    table: tuple[TableSchema, list[tuple[bool, Change]]], chance: random.Random, record: RecordType
+) -> None:
+    schema, history = table
+    schema = replace(schema, id="t", altered=5)
+    names = [column.name for column in schema.cells if column.name in ("v", "s", "m")]
+    again = replace(
+        schema,
+        columns=tuple(replace(c, dropped_us=2) if c.name in names else c for c in schema.columns),
+        altered=9,
+    )
+    with tempfile.TemporaryDirectory() as directory:
+        pipeline = EraPipeline(directory, chance.choice((1, 3)), record)
+        target = Target()
+        # One node is read as it writes, the other only later, when the first has told of the drop.
+        early = [
+            (schema if before else again, [change]) for before, change in sorted(history, key=lambda one: not one[0])
+        ]
+        late = [(header, log) for header, log in early if chance.random() < 0.5]
+        for node, log in (("a", [*early, (again, [])]), ("b", late)):
+            for header, some in log:
+                runs = list(runs_of(header, node, some, pipeline.store.buckets)) if some else []
+                if not some:
+                    runs = [Run(header, node, 0, 0, b"")]
+                for records in pipeline.fold(runs, 9):
+                    target.write(records)
+    state = TableState(schema)
+    for _, change in history:
+        kept = {n: c for n, c in change.cells.items() if n not in names or (change.time or 0) > 2}
+        state.apply(replace(change, cells=kept))
+    assert comparable(list(target.rows.values())) == expected(schema, visible(state, 9))
