@@ -29,11 +29,13 @@ from penstock.pipeline.sinks.lakehouse.spool import read_spool, spooled_rows
 from penstock.pipeline.sinks.lakehouse.storage import Storage
 from penstock.pipeline.sinks.lakehouse.types import check_names, lake_schema
 from penstock.pipeline.sinks.left_out import LeftOut
+from penstock.pipeline.sinks.refusals import refusals
 from penstock.pipeline.sinks.sink import DeadLetter, Delivered, Sink, Task, Writer
 from penstock.settings import RecordType
 from penstock.settings.sinks import IcebergSettings
 
 CURRENT, HISTORY = "current", "history"
+_REFUSED = "cannot write to the spool of an Iceberg table"
 _SCHEMA_FILE = "schema"
 # A file is the least that copy on write holds in memory, so files are no larger than the buffer.
 _FILE_BYTES = "write.target-file-size-bytes"
@@ -48,6 +50,7 @@ class IcebergSink(Sink):
     def __init__(self, settings: IcebergSettings) -> None:
         self.settings = settings
         self.every = settings.history
+        self.final = settings.history
         # Of this process only: neither catalog nor tables travel to tasks.
         self._catalog: Catalog | None = None
         self._tables: dict[tuple[str, TableId], IcebergTable] = {}
@@ -240,13 +243,15 @@ class IcebergWriter(Writer):
         part = self._part(kind, records)
         part.rows.append(rows)
         if sum(each.nbytes for each in part.rows) > self._sink.settings.buffer_bytes:
-            part.flush()
+            with refusals(records.schema.table, _REFUSED):
+                part.flush()
 
     def finish(self) -> Delivered:
         reports = []
         size = 0
         for (kind, table), part in self._spooled.items():
-            part.flush()
+            with refusals(table, _REFUSED):
+                part.flush()
             size += part.size
             reports.append({"kind": kind, "table": list(table), "key": part.key, "paths": part.paths})
         payload = json.dumps(reports).encode() if reports else b""
