@@ -7,6 +7,7 @@ in the `Query`, like Spark's checkpoint on disk; `start` is a new process, which
 
 from __future__ import annotations
 
+import json
 import pickle
 from collections.abc import Iterator
 from contextlib import suppress
@@ -16,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from penstock.errors import PenstockError, Retry, TargetRefused
 from penstock.formats import avro
 from penstock.pipeline import pipeline as pipelines
 from penstock.pipeline import task
@@ -31,6 +33,7 @@ from penstock.pipeline.source.reach import from_offset, to_offset
 from penstock.pipeline.source.source import pipeline_options
 from penstock.pipeline.source.stretches import read_runs
 from penstock.settings import Settings
+from penstock.system.clock import Clock
 
 
 class Crash(BaseException):
@@ -75,7 +78,7 @@ class Query:
             if latest == self.ends[-1]:
                 return False
             self.ends.append(latest)
-            self._note("offsets", number)
+            self._note("offsets", number, f"v1\n{{}}\n{json.dumps(latest)}")
         begin, end = from_offset(self.ends[number]), from_offset(self.ends[number + 1])
         self._deliver(list(self._read(self._planner.partitions(begin, end))), number)
         self.note_done(number)
@@ -87,9 +90,9 @@ class Query:
         self.done = number
         self._note("commits", number)
 
-    def _note(self, kind: str, number: int) -> None:
+    def _note(self, kind: str, number: int, text: str = "") -> None:
         (self._directory / kind).mkdir(parents=True, exist_ok=True)
-        (self._directory / kind / str(number)).touch()
+        (self._directory / kind / str(number)).write_text(text)
 
     def stop(self) -> None:
         """End in good order."""
@@ -114,6 +117,43 @@ class Query:
         raise self._pipeline._error
 
 
+class GoingOn(Query):
+    """One that goes on without a table that something is wrong with, as the pipeline does."""
+
+    def __init__(self, settings: Settings, monkeypatch: pytest.MonkeyPatch, clock: Clock | None = None) -> None:
+        super().__init__(settings, monkeypatch)
+        self._clock = clock
+
+    def start(self) -> GoingOn:
+        self.pipeline = self._pipeline = Pipeline(self._settings, clock=self._clock)
+        self._begin()
+        return self
+
+    def _begin(self) -> None:
+        self._source = parse({**self._pipeline._begin(), **self._options})
+        self._planner = Planner(self._source)
+
+    def run(self) -> GoingOn:
+        failures = 0
+        while True:
+            try:
+                if self.step():
+                    failures = 0
+                elif self._pipeline._holding.asks():
+                    self._again()
+                else:
+                    return self
+            except PenstockError as error:
+                failures += 1
+                if not self._pipeline._hold(error, failures) and error.retry is not Retry.TIMED:
+                    raise
+                self._again()
+
+    def _again(self) -> None:
+        self._planner.close()
+        self._begin()
+
+
 def run_tasks(frame: list[pa.RecordBatch], plan: task.TaskPlan, buckets: int) -> pa.Table:
     """What Spark's tasks would do: each bucket by itself, with a plan that has come by pickle."""
     out: list[pa.RecordBatch] = []
@@ -121,6 +161,46 @@ def run_tasks(frame: list[pa.RecordBatch], plan: task.TaskPlan, buckets: int) ->
         mine = [batch.filter(pc.equal(batch.column("bucket"), bucket)) for batch in frame]
         out += task.run(pickle.loads(pickle.dumps(plan)), bucket, iter([batch for batch in mine if len(batch)]))
     return pa.Table.from_batches(out)
+
+
+class OnceSink(Sink):
+    """An own sink whose tasks give their records for good, as a transaction does; it may refuse a table in a bucket."""
+
+    name: ClassVar[str] = "once"
+    once = True
+    refused: ClassVar[tuple[str, int] | None] = None
+    # The target: what was given, and by which bucket of which batch.
+    given: ClassVar[list[tuple[str, int]]] = []
+    done: ClassVar[set[tuple[int, int]]] = set()
+
+    def __init__(self, _: dict[str, str]) -> None:
+        pass
+
+    @classmethod
+    def begin(cls) -> None:
+        cls.given, cls.done, cls.refused = [], set(), None
+
+    def writer(self, task: Task) -> Writer:
+        return _OnceWriter(task)
+
+
+class _OnceWriter(Writer):
+    def __init__(self, task: Task) -> None:
+        self._task = task
+        self._held: list[tuple[str, int]] = []
+
+    def write(self, records: Records) -> None:
+        table = str(records.schema.table)
+        if OnceSink.refused == (table, self._task.bucket):
+            raise TargetRefused("not this table", table=table)
+        self._held += [(table, change.key["id"]) for change in avro.decode(records.changes)]
+
+    def finish(self) -> Delivered:
+        part = self._task.batch, self._task.bucket
+        if part not in OnceSink.done:
+            OnceSink.done.add(part)
+            OnceSink.given += self._held
+        return Delivered(records=len(self._held))
 
 
 class PickySink(Sink):

@@ -11,6 +11,7 @@
       repaired/        logs of rows as a repair has read them from the source
       sinks/           what a sink must know after a restart, as the schemas that it goes by
       outages/         targets that tasks wait or have waited for
+      troubles/        tables that are left out because something is wrong with them
       dead-letters/    records that no target took, unless the settings name another place
 
 A directory that belongs to another pipeline is refused: its positions and its state mean something else.
@@ -30,6 +31,7 @@ _VERSION = 1
 _CLUSTER_BUCKETS = 16
 REPLAYED = "replayed"
 REPAIRED = "repaired"
+TROUBLES = "troubles"
 # Plans of batches that Spark has committed are of no more use; a few are kept for whoever looks.
 _PLANS_KEPT = 20
 
@@ -101,6 +103,14 @@ class Checkpoint:
     @property
     def outages(self) -> Path:
         return self.directory / "outages"
+
+    @property
+    def troubles(self) -> Path:
+        return self.directory / TROUBLES
+
+    def noted(self) -> int:
+        """The newest batch whose positions Spark has noted; -1 when there is none."""
+        return _newest_batch(self.spark / "offsets")
 
     def check_whole(self, committed: int) -> None:
         """Raise when a part of the directory was deleted or restored alone. `committed`: the state's last batch.
