@@ -36,6 +36,7 @@ from penstock.pipeline.session import spark_session
 from penstock.pipeline.sinks.choice import make_sinks
 from penstock.pipeline.source import source
 from penstock.pipeline.source.options import parse
+from penstock.pipeline.source.reach import parse as parse_reach
 from penstock.pipeline.spark_errors import java_gone, penstock_error
 from penstock.pipeline.status import PipelineStatus, StatusBoard
 from penstock.pipeline.task import TaskPlan, asked, run
@@ -79,6 +80,9 @@ class Pipeline:
         # The headers of runs that were met in batches that are done, and in those and the one under way.
         self._headers: dict[bytes, Header] = {}
         self._met: dict[bytes, Header] = {}
+        # By log the last file of which a batch that is done, and the one under way, has taken changes.
+        self._files: dict[str, int] = {}
+        self._reached: dict[str, int] = {}
         # Tables that are prepared for with the first batch: a task that has to ask for it lets all be read again.
         self._expected: list[Header] = []
         self._sinks = make_sinks(settings)
@@ -374,6 +378,7 @@ class Pipeline:
         self._check_driver()
         self._state.commit(batch, tokens)
         self._headers = self._met
+        self._files = self._reached
         self._done, self._final = set(), False
         self._holding.delivered(batch)
         self._board.in_trouble(self._holding.troubles.values())
@@ -401,7 +406,10 @@ class Pipeline:
         before = self._eras.before(batch)
         # A batch that is done again meets the same headers again.
         self._met = dict(self._headers)
-        eras = self._meet(before, [header for header in expected if header.schema.table not in aside])
+        # All that the batch may meet must be known before any task delivers: what one of them gives for good cannot be
+        # taken back when another one finds that an era has ended.
+        known = [*expected, *self._headers_of(batch)]
+        eras = self._meet(before, [header for header in known if header.schema.table not in aside])
         for _ in range(_ROUNDS_MAX):
             moves = eras.moves(before) if eras is not before else {}
             self._end_eras(move.schema for move in moves.values() if move.began_us)
@@ -435,6 +443,15 @@ class Pipeline:
                 return outcomes
             eras = self._meet(eras, [asked(new[data]) for data in sorted(new)])
         raise DeliveryFailed("the schemas of a batch change each time that it is read", batch=batch)
+
+    def _headers_of(self, batch: int) -> list[Header]:
+        """The headers of files that a batch begins to read."""
+        after = self._checkpoint.positions(batch)
+        self._reached = {log_id: parse_reach(reach).last.file for log_id, reach in after.items()}
+        new = [log_id for log_id, file in self._reached.items() if file > self._files.get(log_id, -1)]
+        before = self._checkpoint.positions(batch - 1) if batch and new else {}
+        moved = {log_id: (before.get(log_id), after[log_id]) for log_id in new if before.get(log_id) != after[log_id]}
+        return source.headers(self._read_settings(), moved) if moved else []
 
     def _meet(self, eras: Eras, headers: list[Header]) -> Eras:
         """The eras with what these headers say; the sinks are prepared for those that still count."""

@@ -45,6 +45,7 @@ from penstock.pipeline.source.places import access, open_reader, places
 from penstock.pipeline.source.planner import Planner
 from penstock.pipeline.source.portions import Piece, copied_tables
 from penstock.pipeline.source.reach import from_offset, tick_of, to_offset
+from penstock.pipeline.source.reach import parse as parse_reach
 from penstock.pipeline.source.stretches import gather, read_runs
 from penstock.pipeline.source.table_version import TableVersion
 from penstock.pipeline.source.wake import Wake
@@ -137,6 +138,26 @@ def schemas(settings: Settings, held: Held = NOTHING) -> Schemas:
     several = Counter(table for table, _ in {(one.schema.table, prepared_as(one.schema)) for one in headers})
     settled = [one for one in headers if one.schema.table in changed - altered and several[one.schema.table] == 1]
     return Schemas(found, settled)
+
+
+def headers(settings: Settings, moved: Mapping[str, tuple[str | None, str]]) -> list[Header]:
+    """What the files say of which a batch takes changes. `moved`: by log, from where to where the batch goes."""
+    planner = Planner(parse(pipeline_options(settings, 1)), holds=False)
+    out = []
+    try:
+        seen = planner.look()
+        for log_id, (start, end) in moved.items():
+            one = seen.get(log_id)
+            if one is None:
+                continue
+            with naming(lambda one=one: (one.address,)):  # type: ignore[misc]
+                reader = one.place.reader(one.address)
+                first = 0 if start is None else parse_reach(start).last.file
+                wanted = [number for number in reader.numbers() if first <= number <= parse_reach(end).last.file]
+                out += [Header(one.address.node, reader.heading(number).schema) for number in wanted]
+    finally:
+        planner.close()
+    return out
 
 
 class Logs(NamedTuple):
