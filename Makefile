@@ -20,6 +20,8 @@ AGENT_KILLS ?= 88
 NODE_KILLS ?= 12
 # How often `make pipeline-kills` kills a process that the pipeline needs.
 PIPELINE_KILLS ?= 100
+# How many rounds of random schema changes `make ddl-matrix` plays.
+ROUNDS ?= 10
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # The editable package has its kernels beside their source; nothing may be written into a read-only cache elsewhere.
@@ -95,6 +97,11 @@ pipeline-kills: install ## Kill driver, Spark workers, Kafka broker and search n
 	PENSTOCK_CAMPAIGN="make pipeline-kills PIPELINE_KILLS=$(PIPELINE_KILLS)" PENSTOCK_PIPELINE_KILLS=$(PIPELINE_KILLS) \
 		$(BIN)/python -m pytest --timeout 0 -s tests/integration/pipeline/test_kills.py || failed=1; \
 		$(BIN)/python scripts/campaigns_page.py --write; exit $${failed:-0}
+
+.PHONY: ddl-matrix
+ddl-matrix: install ## Change schemas at random on real nodes and compare Delta with SELECT JSON; ROUNDS=n sets how often
+	@scripts/check-java
+	PENSTOCK_DDL_ROUNDS=$(ROUNDS) $(BIN)/python -m pytest --timeout 0 -s tests/integration/cassandra/test_ddl_matrix.py
 
 .PHONY: docs
 docs: install ## Make the generated pages and build the documentation into site/

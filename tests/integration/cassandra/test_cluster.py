@@ -37,15 +37,14 @@ from penstock.pipeline.compare.lake_rows import LakeShape
 from penstock.pipeline.fold import keys
 from penstock.pipeline.records import Records
 from penstock.pipeline.runs import Run
-from penstock.sandbox.cassandra_jars import LATEST
-from penstock.sandbox.cassandra_server import STORAGE_PORT, CassandraServer, free_address
+from penstock.sandbox.cassandra_server import STORAGE_PORT, CassandraServer
 from penstock.settings import AgentSettings, CassandraSettings, RecordType, Settings
 from tests import folding
 from tests.integration.cassandra import cluster_load
 from tests.integration.cassandra.answers import Answer, Asker
 from tests.integration.cassandra.folding import Decoded, chosen, decode, differences, fold, segments
 from tests.integration.cassandra.recording import connected
-from tests.integration.cassandra.variants import CACHE
+from tests.integration.cassandra.three_nodes import agreed, started
 
 KEYSPACE = "trio"
 TABLES = ("rows_of_all", "counts")
@@ -110,31 +109,6 @@ def trio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trio]:
             node.kill()
 
 
-def started(home: Path, stack: ExitStack) -> list[CassandraServer]:
-    """The first node alone, then the others beside it."""
-    addresses = [free_address() for _ in range(3)]
-    nodes = [
-        CassandraServer(
-            LATEST,
-            home / f"node{number}",
-            cache=CACHE,
-            address=address,
-            seeds=addresses[:1],
-            token=-(2**63) + number * (2**64 // 3),
-            heap="384m",
-            settings={"storage_compatibility_mode": "NONE"},
-        )
-        for number, address in enumerate(addresses)
-    ]
-    stack.enter_context(nodes[0])
-    for node in nodes[1:]:
-        stack.callback(node.stop)
-        node.start(wait=False)
-    for node in nodes[1:]:
-        node.ready()
-    return nodes
-
-
 def created(session: Session, nodes: list[CassandraServer]) -> None:
     replication = f"{{'class': 'SimpleStrategy', 'replication_factor': {len(nodes)}}}"
     for definition in (
@@ -146,15 +120,6 @@ def created(session: Session, nodes: list[CassandraServer]) -> None:
     ):
         session.execute(definition)
         agreed(session)
-
-
-def agreed(session: Session) -> None:
-    """Wait until all nodes have the same schema."""
-    query = "SELECT schema_version FROM system.local"
-    deadline = time.monotonic() + _AGREE_S
-    while len({session.execute(query, host=host).one() for host in session.cluster.metadata.all_hosts()}) > 1:
-        assert time.monotonic() < deadline, "the nodes do not agree on a schema"
-        threading.Event().wait(0.1)
 
 
 @contextmanager

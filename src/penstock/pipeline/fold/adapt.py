@@ -3,7 +3,7 @@
 A column that was dropped and added again in between is a new column: what was written before does not come back. So
 rows are taken through every version that lies between. Columns keep their cells when the type is the same or the values
 can be widened; cells of a type that cannot become the other are left out, and that is logged. Key columns can only be
-renamed, and are known by their place.
+renamed, and are known by their place. So are the fields of user types, behind which others can be added.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _fits(old: TableSchema, new: TableSchema, name: str) -> bool:
 
 
 def becomes(old: Type, new: Type) -> bool:
-    """Whether every value of one type is one of the other; user types may have got more fields."""
+    """Whether every value of one type is one of the other; user types may have got more fields, and other names."""
     if old == new:
         return True
     if old.multi_cell != new.multi_cell:
@@ -70,7 +70,7 @@ def becomes(old: Type, new: Type) -> bool:
     if old.kind is not new.kind:
         return new.kind in _WIDER.get(old.kind, ())
     if old.kind is Kind.USER:
-        if new.names[: len(old.names)] != old.names:
+        if len(new.elements) < len(old.elements):
             return False
     elif not old.elements or len(old.elements) != len(new.elements) or old.length != new.length:
         return False
@@ -108,12 +108,28 @@ def _by_name(found: pa.StructArray, type_: pa.StructType, keep: frozenset[str]) 
 
 
 def _by_place(found: pa.Array, type_: pa.DataType) -> pa.Array:
-    """Key columns are never added or dropped, only renamed: they are the same by their place."""
+    """The values as those of another type, whose structs may have other names, and more fields behind the others."""
     if found.type == type_:
         return found
-    if pa.types.is_struct(type_) and found.type.num_fields == type_.num_fields:
-        arrays = [_by_place(found.field(place), field.type) for place, field in enumerate(type_)]
+    if found.type.id != type_.id or not pa.types.is_nested(type_):
+        return found.cast(type_)
+    if found.offset:
+        # What is made of parts must begin where its buffers do.
+        found = found.take(pa.array(np.arange(len(found)), pa.int64()))
+    if pa.types.is_struct(type_):
+        arrays = [
+            _by_place(found.field(place), field.type)
+            if place < found.type.num_fields
+            else pa.nulls(len(found), field.type)
+            for place, field in enumerate(type_)
+        ]
         return pa.StructArray.from_arrays(arrays, fields=list(type_), mask=_nulls(found))
+    if pa.types.is_map(type_):
+        keys, items = _by_place(found.keys, type_.key_type), _by_place(found.items, type_.item_type)
+        return pa.MapArray.from_arrays(found.offsets, keys, items, type=type_, mask=_nulls(found))
+    if pa.types.is_list(type_):
+        items = _by_place(found.values, type_.value_type)
+        return pa.ListArray.from_arrays(found.offsets, items, type=type_, mask=_nulls(found))
     return found.cast(type_)
 
 
@@ -131,7 +147,7 @@ def _cast(found: pa.Array, type_: pa.DataType) -> pa.Array:
     if found.type == type_:
         return found
     try:
-        return found.cast(type_)
+        return _by_place(found, type_)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
         raise InvalidValue("rows cannot be read under another version of the table's schema") from error
 

@@ -253,6 +253,33 @@ def test_a_user_type_with_one_more_field_keeps_its_values(tmp_path: Path, multi_
     assert before["size"] == after["size"] == {"x": 1, "y": "a", "z": None}
 
 
+@pytest.mark.parametrize("shape", ["frozen", "non-frozen", "list", "map", "inside of another"])
+def test_a_user_type_whose_fields_were_renamed_keeps_its_values(tmp_path: Path, shape: str) -> None:
+    def table(version: int, *names: str) -> TableSchema:
+        fields = dict(zip(names, (types.INT32, types.TEXT, types.INT32), strict=False))
+        size = types.user("size", fields)
+        kinds = {
+            "non-frozen": types.user("size", fields, multi_cell=True),
+            "list": types.list_of(size, multi_cell=True),
+            "map": types.map_of(types.TEXT, size),
+            "inside of another": types.user("outer", {f"inner{version}": size}),
+        }
+        columns = (Column("item", types.TEXT, Role.PARTITION), Column("size", kinds.get(shape, size)))
+        return TableSchema(TableId("shop", "boxes"), (*columns, Column("count", types.INT32)), version)
+
+    def shown(version: int, *values: Any) -> Any:
+        row = dict(zip(("y", "x", "z"), values, strict=False))
+        return {"list": [row], "map": [("m", row)], "inside of another": {f"inner{version}": row}}.get(shape, row)
+
+    value: Any = (1, "a")
+    wrapped = {"list": (value,), "map": (("m", value),), "inside of another": (value,)}.get(shape, value)
+    case = Case(tmp_path, table(1, "x", "y"))
+    case.fold(insert("box", 10, size=wrapped))
+    # The two fields have exchanged their names, and there is a third.
+    ((_, before, after),) = case.told(insert("box", 20, count=3), schema=table(2, "y", "x", "z"))
+    assert before["size"] == after["size"] == shown(2, 1, "a", None)
+
+
 def test_copies_under_two_schema_versions_are_one_change(tmp_path: Path) -> None:
     wider = replace(STOCK, version=2, columns=(*STOCK.columns, Column("colour", types.TEXT)))
     change = insert("nut", 10, count=1)

@@ -146,8 +146,7 @@ class DeltaTable:
             "partitionColumns": [made.renamed.get(name, name) for name in self.partition],
         }
         actions = self._metadata_actions("CHANGE COLUMN" if made.altered else "SET TBLPROPERTIES", metadata)
-        flat = any(not pa.types.is_nested(old.field(name).type) for name in made.widened)
-        if flat or made.renamed or made.retyped:
+        if made.renamed or made.retyped or any(_must_be_rewritten(old.field(name).type) for name in made.widened):
             actions += self._rewritten(made)
         return self.log.commit(actions)
 
@@ -335,3 +334,14 @@ def _protocol(needed: set[str], old: Action) -> Action:
             "writerFeatures": sorted(writer),
         }
     }
+
+
+def _must_be_rewritten(old: pa.DataType) -> bool:
+    """Whether readers cannot take files with the narrower type for the wider one.
+
+    A struct that lacks fields is read, also in lists, but delta-rs's queries do not read one inside of a map.
+    """
+    if pa.types.is_map(old) or not pa.types.is_nested(old):
+        return True
+    inside = [field.type for field in old] if pa.types.is_struct(old) else [old.value_type]
+    return any(pa.types.is_nested(one) and _must_be_rewritten(one) for one in inside)

@@ -531,3 +531,26 @@ def test_a_truncation_of_a_source_without_eras_takes_only_what_has_a_record(kind
     bench.deliver(records(plain, [((1, "a"), {"v": "older"}), ((2, "a"), {"v": "written later"})]))
     bench.deliver(records(plain, [((1, "a"), None)]), truncation(plain))
     assert bench.rows() == [{"k": 2, "c": "a", "v": "written later"}]
+
+
+@pytest.mark.parametrize("shape", ["map", "list", "list of maps", "map in a user type"])
+def test_a_user_type_inside_of_other_types_gets_a_field(kind: type[Bench], tmp_path: Path, shape: str) -> None:
+    def column(*fields: str) -> Column:
+        pair = t.user("pair", dict.fromkeys(fields, t.INT32))
+        whole = {
+            "map": t.map_of(t.TEXT, pair),
+            "list": t.list_of(pair),
+            "list of maps": t.list_of(t.map_of(t.TEXT, pair)),
+            "map in a user type": t.user("outer", {"m": t.map_of(t.TEXT, pair)}),
+        }
+        return Column("v", whole[shape])
+
+    def value(**fields: int | None) -> Any:
+        pairs = [("a", fields)]
+        return {"map": pairs, "list": [fields], "list of maps": [pairs], "map in a user type": {"m": pairs}}[shape]
+
+    bench = kind(tmp_path)
+    bench.deliver(records(schema(key("k"), column("x")), [((n,), {"v": value(x=n)}) for n in range(3)]))
+    bench.deliver(records(schema(key("k"), column("x", "z"), altered=2), [((1,), {"v": value(x=1, z=2)})]))
+    wanted = [value(x=0, z=None), value(x=1, z=2), value(x=2, z=None)]
+    assert bench.rows() == in_order([{"k": n, "v": one} for n, one in enumerate(wanted)])
