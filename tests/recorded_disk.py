@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -119,7 +119,7 @@ class _Reader:
         below = [self._below(path) for path in paths]
         if not any(below):
             return
-        assert all(path is not None and path.startswith("/") for path in paths), f"{name} by a relative path"
+        assert all(path.startswith("/") for path in paths), f"{name} by a relative path"
         if name.startswith("mkdir"):
             yield Operation("mkdir", below[0] or "")
         elif name.startswith("unlink"):
@@ -168,7 +168,7 @@ class RecordedDisk:
         self.operations = operations
         self._before = before
 
-    def crashes(self, wanted: dict[int, Collection[Crash]]) -> Iterator[tuple[int, Crash, CrashFiles]]:
+    def crashes(self, wanted: Mapping[int, Collection[Crash]]) -> Iterator[tuple[int, Crash, CrashFiles]]:
         """The disk after a power loss before each of these operations, in each of these ways."""
         files = load(self._before)
         for number, operation in enumerate(self.operations):

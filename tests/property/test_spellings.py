@@ -171,7 +171,7 @@ def test_spellings_do_not_matter_to_merging(table: tuple[TableSchema, list[Chang
 
     other = []
     for one in history:
-        key = one.key | ({"c": respelled(one.key["c"])} if "c" in one.key else {})
+        key = dict(one.key) | ({"c": respelled(one.key["c"])} if "c" in one.key else {})
         where = one.range and Range(*(end and end._replace(values=(respelled(end.values[0]),)) for end in one.range))
         other.append(replace(one, key=key, range=where))
     assert normal(fold(schema, other)) == normal(fold(schema, history))

@@ -35,6 +35,7 @@ def make(home: Path, kind: str) -> Sink:
 
 def given(batch: int) -> list[tuple[tuple[int, str], dict[str, Any] | None]]:
     """Each batch has new rows, rows that were there, and one that goes."""
+    rows: list[tuple[tuple[int, str], dict[str, Any] | None]]
     rows = [((number, "a"), {"note": f"b{batch}", "amount": number}) for number in range(batch, batch + 6)]
     return [*rows, ((batch - 1, "a"), None)] if batch else rows
 

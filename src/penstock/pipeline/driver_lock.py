@@ -111,7 +111,7 @@ def _parse(data: bytes) -> dict[str, Any]:
     crc, _, text = data.decode("ascii", "replace").strip().partition(" ")
     if f"{crc32(text.encode()):08x}" != crc:
         return {}
-    content: dict[str, Any] = json.loads(text)
+    content: Any = json.loads(text)
     return content if isinstance(content, dict) else {}
 
 

@@ -11,11 +11,11 @@ import hashlib
 import json
 import tempfile
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import InvalidInput
+from penstock.pipeline.compare.spelling import Spelling
 
 _RANGES = 64
 KEY = "\x00key"
@@ -39,6 +40,9 @@ class Side(Protocol):
 
     def key(self) -> Sequence[str]:
         """The names of the key columns."""
+
+    def spelled(self) -> Mapping[str, Spelling]:
+        """Columns that tell rows apart by value and not by spelling (spelling.py): equal keys are enough for them."""
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """All rows, in columns that are the same on both sides, in any order."""
@@ -116,6 +120,8 @@ class Range(NamedTuple):
 
     source: pa.Table | None
     target: pa.Table | None
+    # Columns in which the two sides may differ, because the key says the same.
+    spelled: frozenset[str] = frozenset()
 
 
 class Ranges:
@@ -166,7 +172,7 @@ class Ranges:
         wanted, found = self._spools
         for number in range(self._ranges):
             self._progress("comparing", number, self._ranges)
-            yield Range(wanted.table(number), found.table(number))
+            yield Range(wanted.table(number), found.table(number), frozenset(self._target.spelled()))
         self._progress("comparing", self._ranges, self._ranges)
 
 
@@ -187,7 +193,7 @@ class _Spool:
         rows = 0
         try:
             for batch in self._side.batches():
-                keyed = batch.add_column(0, KEY, key_text(batch, self._side.key()))
+                keyed = batch.add_column(0, KEY, key_text(batch, self._side.key(), self._side.spelled()))
                 self.schema = keyed.schema
                 hashes = _hashes(keyed.column(KEY))
                 if self._only is not None:
@@ -232,9 +238,14 @@ def _is_carried(name: str) -> bool:
     return name.startswith(_CARRIED) and name != KEY
 
 
-def key_text(batch: pa.RecordBatch, names: Sequence[str]) -> pa.Array:
-    """The key of each row as a JSON array; equal texts mean equal keys."""
+def key_text(
+    batch: pa.RecordBatch, names: Sequence[str], spelled: Mapping[str, Spelling] = MappingProxyType({})
+) -> pa.Array:
+    """The key of each row as a JSON array; equal texts mean equal keys. Some columns may be spelled in several ways."""
     columns = [_readable(batch.column(name)).to_pylist() for name in names]
+    for at, name in enumerate(names):
+        if name in spelled:
+            columns[at] = list(map(spelled[name], columns[at]))
     return pa.array(
         [json.dumps([_plain(value) for value in key], ensure_ascii=False) for key in zip(*columns, strict=True)],
         pa.string(),
@@ -274,7 +285,7 @@ DOUBLED = "the row is there more than once"
 
 def differences(one: Range) -> list[Difference]:
     """The rows of a range that differ."""
-    source, target = (None if side is None else _compared(side) for side in one)
+    source, target = (None if side is None else _compared(side, one.spelled) for side in (one.source, one.target))
     if target is None:
         return [] if source is None else [Difference(Kind.MISSING, key) for key in source.column(KEY).to_pylist()]
     if source is None:
@@ -282,8 +293,8 @@ def differences(one: Range) -> list[Difference]:
     return [] if source.equals(target) else list(_compare_rows(source, target))
 
 
-def _compared(side: pa.Table) -> pa.Table:
-    return side.select([name for name in side.column_names if not _is_carried(name)])
+def _compared(side: pa.Table, spelled: frozenset[str]) -> pa.Table:
+    return side.select([name for name in side.column_names if not _is_carried(name) and name not in spelled])
 
 
 def _compare_rows(source: pa.Table, target: pa.Table) -> Iterator[Difference]:

@@ -28,6 +28,11 @@ _COMPOSITE = {
 }
 
 
+def has_plain_keys(schema: TableSchema) -> bool:
+    """Whether keys are made of single values."""
+    return not any(column.type.kind in _COMPOSITE for column in schema.key)
+
+
 def check_keys(schema: TableSchema) -> None:
     """Refuse keys that are not made of single values."""
     for column in schema.key:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 
@@ -10,10 +11,11 @@ from penstock.errors import InvalidInput
 from penstock.model.change import Op
 from penstock.model.schema import TableSchema
 from penstock.pipeline.compare.comparison import Kind
-from penstock.pipeline.compare.lake_keys import plain_keys
+from penstock.pipeline.compare.lake_keys import has_plain_keys, plain_keys
 from penstock.pipeline.compare.repair_records import repair_records
 from penstock.pipeline.compare.shape import Shape
 from penstock.pipeline.compare.sides import TargetRows
+from penstock.pipeline.compare.spelling import Spelling, spelled_columns
 from penstock.pipeline.sinks.lakehouse.evolution import TargetShape, places
 from penstock.pipeline.sinks.lakehouse.types import lake_schema
 from penstock.pipeline.sinks.lakehouse.values import to_lake
@@ -44,6 +46,12 @@ class LakeRows(TargetRows):
 
     def key(self) -> Sequence[str]:
         return [column.name for column in self.schema.key]
+
+    def spelled(self) -> Mapping[str, Spelling]:
+        return spelled_columns(self.schema)
+
+    def own_keys(self, found: pa.Table) -> tuple[pa.StructArray, Any] | None:
+        return plain_keys(self.schema, found) if has_plain_keys(self.schema) else None
 
     def wanted(self, there: TargetShape) -> dict[str, str]:
         """The columns to read, by the source's names, each of which must be among those that are there."""

@@ -163,7 +163,10 @@ class _Repair:
             )
             if not len(keys):
                 continue
-            ours, theirs = (None if side is None else side.filter(pc.is_in(side.column(KEY), keys)) for side in one)
+            ours, theirs = (
+                None if side is None else side.filter(pc.is_in(side.column(KEY), keys))
+                for side in (one.source, one.target)
+            )
             if kind is Kind.EXTRA:
                 assert theirs is not None
                 written += self._target.delete(writer, theirs, self._batch)
@@ -171,6 +174,9 @@ class _Repair:
                 self.keys += [] if gone is None else [gone]
                 continue
             assert ours is not None
+            if kind is Kind.DIFFERENT and one.spelled:
+                assert theirs is not None
+                ours, theirs = self._as_spelled_there(ours, theirs, one.spelled)
             rows: Any = ours.column(IMAGE).combine_chunks()
             self.keys.append(rows)
             versions = self._target.versions(kind, theirs, len(rows), attempt, self._batch)
@@ -178,13 +184,33 @@ class _Repair:
             written += len(rows)
         return written
 
+    def _as_spelled_there(self, ours: pa.Table, theirs: pa.Table, spelled: frozenset[str]) -> tuple[pa.Table, pa.Table]:
+        """Rows under the keys as the target spells them, as the pipeline does; those where that cannot be are left."""
+        names = sorted(spelled)
+        same = np.array(
+            [ours.select(names).slice(at, 1).equals(theirs.select(names).slice(at, 1)) for at in range(len(ours))]
+        )
+        if same.all():
+            return ours, theirs
+        known = self._target.own_keys(theirs)
+        if known is None:
+            return ours.filter(pa.array(same)), theirs.filter(pa.array(same))
+        keys, fits = known
+        images: Any = ours.column(IMAGE).combine_chunks()
+        own = {name: keys.field(name) for name in keys.type.names}
+        fields = [own.get(field.name, images.field(field.name)) for field in images.type]
+        rows = pa.StructArray.from_arrays(fields, fields=list(images.type))
+        kept = pa.array(same | fits)
+        at = ours.column_names.index(IMAGE)
+        return ours.set_column(at, IMAGE, rows).filter(kept), theirs.filter(kept)
+
     def _write_doubled(self, writer: Writer, one: Range, found: list[Difference], attempt: int) -> int:
         """Of rows that are there more than once all are deleted, and one is written as the source has it."""
         keys = pa.array([each.key for each in found if DOUBLED in each.columns], pa.string())
         if not len(keys):
             return 0
         assert one.target is not None
-        theirs = _first_of_each(one.target.filter(pc.is_in(one.target.column(KEY), keys)))
+        theirs = _first_of_each(one.target.filter(pc.is_in(one.target.column(KEY), keys)), one.spelled)
         ours = None if one.source is None else one.source.filter(pc.is_in(one.source.column(KEY), keys))
         if not self._target.take_out(writer, theirs):
             # What the source has of them is missing then, and is written with the next attempt.
@@ -202,7 +228,9 @@ class _Repair:
         return lambda name, done, total: self._progress(f"{step}: {name}", done, total)
 
 
-def _first_of_each(rows: pa.Table) -> pa.Table:
-    """Rows that stand sorted by key, each key once."""
-    keys = rows.column(KEY).to_pylist()
-    return rows.take(pa.array([at for at, key in enumerate(keys) if not at or keys[at - 1] != key], pa.int64()))
+def _first_of_each(rows: pa.Table, spelled: frozenset[str]) -> pa.Table:
+    """Rows, each key once in each of its spellings."""
+    first: dict[str, int] = {}
+    for at, key in enumerate(rows.select([KEY, *sorted(spelled)]).to_pylist()):
+        first.setdefault(repr(key), at)
+    return rows.take(pa.array(first.values(), pa.int64()))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
@@ -20,6 +20,7 @@ from penstock.model.schema import TableSchema
 from penstock.pipeline.compare.comparison import Kind, Report
 from penstock.pipeline.compare.shape import Shape
 from penstock.pipeline.compare.sides import TargetRows
+from penstock.pipeline.compare.spelling import Spelling, spelled_columns
 from penstock.pipeline.sinks.json_values import Form, field, render
 from penstock.pipeline.sinks.search.client import Answer, Client, NoAnswer
 from penstock.pipeline.sinks.search.documents import document_ids
@@ -59,8 +60,11 @@ class SearchShape(Shape):
         # The columns that get into documents; None: all of them.
         self.columns: frozenset[str] | None = None
 
-    def key(self, schema: TableSchema) -> Sequence[str]:  # noqa: ARG002
-        return [_ID]
+    def key(self, schema: TableSchema) -> Sequence[str]:
+        return _key(schema)
+
+    def spelled(self, schema: TableSchema) -> Mapping[str, Spelling]:
+        return _spelled(schema)
 
     def shown(self, schema: TableSchema, rows: pa.StructArray) -> pa.StructArray:
         there = rows.drop_null()
@@ -68,8 +72,9 @@ class SearchShape(Shape):
 
     def rows(self, schema: TableSchema, rows: pa.StructArray) -> pa.RecordBatch:
         names, arrays = [_ID], [_ids(schema, rows)]
+        needed = {column.name for column in schema.key} if spelled_columns(schema) else frozenset[str]()
         for at, column in enumerate(schema.columns):
-            if self.columns is None or column.name in self.columns:
+            if self.columns is None or column.name in self.columns or column.name in needed:
                 text = render(column.type, field(rows, at), Form.SEARCH).to_pylist()
                 names.append(field_name(column.name))
                 arrays.append(
@@ -87,6 +92,21 @@ def _canonical(value: Any) -> str:
     return json.dumps(value, sort_keys=True, ensure_ascii=False)
 
 
+def _key(schema: TableSchema) -> Sequence[str]:
+    """The id; or the key's fields, where one row can have several ids."""
+    return [field_name(column.name) for column in schema.key] if spelled_columns(schema) else [_ID]
+
+
+def _spelled(schema: TableSchema) -> Mapping[str, Spelling]:
+    """The fields of those columns, which hold JSON, and the id, which is made of them."""
+    columns = {field_name(name): _of_json(spelling) for name, spelling in spelled_columns(schema).items()}
+    return columns | {_ID: str} if columns else {}
+
+
+def _of_json(spelling: Spelling) -> Spelling:
+    return lambda text: None if text is None else spelling(json.loads(text))
+
+
 class SearchRows(TargetRows):
     """The documents of one index, of the fields that the source has columns for."""
 
@@ -101,7 +121,10 @@ class SearchRows(TargetRows):
         self.name = f"{settings.urls[0]}/{self._index}"
 
     def key(self) -> Sequence[str]:
-        return [_ID]
+        return _key(self._schema)
+
+    def spelled(self) -> Mapping[str, Spelling]:
+        return _spelled(self._schema)
 
     def columns(self) -> frozenset[str] | None:
         """The columns that get into documents; None: all of them."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
 from penstock.model.schema import TableSchema
+from penstock.pipeline.compare.spelling import Spelling, spelled_columns
 
 
 class Shape(ABC):
@@ -16,6 +17,10 @@ class Shape(ABC):
     @abstractmethod
     def key(self, schema: TableSchema) -> Sequence[str]:
         """The names of the columns that tell rows apart."""
+
+    def spelled(self, schema: TableSchema) -> Mapping[str, Spelling]:
+        """Key columns in which equal values may be written in several ways."""
+        return spelled_columns(schema)
 
     @abstractmethod
     def shown(self, schema: TableSchema, rows: pa.StructArray) -> pa.StructArray:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 
@@ -11,6 +12,7 @@ from penstock.merge.table_state import TableState
 from penstock.model.schema import TableSchema
 from penstock.pipeline.compare.comparison import Kind, Report
 from penstock.pipeline.compare.shape import Shape
+from penstock.pipeline.compare.spelling import Spelling
 from penstock.pipeline.sinks.sink import Sink, Writer
 
 # Carries the row with plain values beside the row as the target shows it.
@@ -46,6 +48,9 @@ class SourceRows(ABC):
     def key(self) -> Sequence[str]:
         return self.shape.key(self.schema)
 
+    def spelled(self) -> Mapping[str, Spelling]:
+        return self.shape.spelled(self.schema)
+
     def batches(self) -> Iterator[pa.RecordBatch]:
         for rows in self.images():
             yield self.shape.rows(self.schema, self.shape.shown(self.schema, rows))
@@ -60,6 +65,9 @@ class WithImages:
 
     def key(self) -> Sequence[str]:
         return self._source.key()
+
+    def spelled(self) -> Mapping[str, Spelling]:
+        return self._source.spelled()
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         source = self._source
@@ -76,6 +84,14 @@ class TargetRows(ABC):
     @abstractmethod
     def key(self) -> Sequence[str]:
         """The names of the key columns."""
+
+    @abstractmethod
+    def spelled(self) -> Mapping[str, Spelling]:
+        """Key columns in which equal values may be written in several ways."""
+
+    def own_keys(self, found: pa.Table) -> tuple[pa.StructArray, Any] | None:  # noqa: ARG002
+        """The plain keys of rows as the target spells them, and a mask of those that are; None: they cannot be told."""
+        return None
 
     @abstractmethod
     def batches(self) -> Iterator[pa.RecordBatch]:

@@ -171,17 +171,14 @@ class Backlog:
         The first change of an era comes by itself: it says that what came before is gone, and must be delivered before
         what comes after it.
         """
-        taken, first = self.start.last.file, max(self.start.file, 1)
         for number in self._numbers:
             if number > end.last.file:
                 break
-            if number <= taken or not self._begins_era(number):
+            if number <= self.start.last.file or not self._begins_era(number):
                 continue
-            return (
-                self.after_rows(1)
-                if number == first and self._rows_before(number) == self.start.rows
-                else min(end, self.before_file(number), key=_place)
-            )
+            if self._rows_before(number) == self.start.rows:
+                return min(end, self.after_rows(1), key=_place)
+            return min(end, self.before_file(number), key=_place)
         return end
 
     def _begins_era(self, number: int) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from penstock.errors import InvalidInput
 from penstock.pipeline.compare.comparison import Difference, Kind, compare
+from penstock.pipeline.compare.spelling import Spelling
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("tags", pa.list_(pa.string())), ("x", pa.float64())])
 
@@ -27,6 +28,9 @@ class Rows:
 
     def key(self) -> Sequence[str]:
         return ["id"]
+
+    def spelled(self) -> Mapping[str, Spelling]:
+        return {}
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         for start in range(0, len(self._rows), self._step):

@@ -271,3 +271,52 @@ def test_repair_is_done_again_when_the_table_changes_under_it(
     assert (done.repaired, done.left.total) == (5, 0)
     assert calls == sorted(set(calls))
     assert by_key(query(directory)) == {**WANTED, (101, "f"): row("x")}
+
+
+SPELLED = TableSchema(
+    SCHEMA.table,
+    (
+        Column("id", types.DECIMAL, Role.PARTITION),
+        Column("line", types.DECIMAL, Role.CLUSTERING),
+        Column("note", types.TEXT),
+    ),
+)
+
+
+def decimal(unscaled: int, scale: int) -> dict[str, Any]:
+    return {"unscaled": unscaled.to_bytes(2, "big", signed=True).lstrip(b"\0") or b"\0", "scale": scale}
+
+
+def spelled(*rows: tuple[int, str]) -> list[dict[str, Any] | None]:
+    """Rows of partition 1.0 whose clustering value is 1, with as many zeros as it says."""
+    return [{"id": decimal(10, 1), "line": decimal(10**scale, scale), "note": note} for scale, note in rows]
+
+
+def spelled_table(directory: Path, *rows: tuple[str, str, str]) -> Path:
+    names = ("id", "line", "note")
+    write_deltalake(str(directory), pa.table([pa.array(values) for values in zip(*rows, strict=True)], names=names))
+    return directory
+
+
+def test_a_clustering_value_in_another_spelling_is_the_same_row_and_a_partition_key_is_not(tmp_path: Path) -> None:
+    target = DeltaRows(spelled_table(tmp_path / "t", ("1.0", "1.00", "n")), SPELLED)
+    assert compare(GivenRows(SPELLED, LakeShape(), spelled((1, "n"))), target).same
+    other = DeltaRows(spelled_table(tmp_path / "u", ("1.00", "1.0", "n")), SPELLED)
+    report = compare(GivenRows(SPELLED, LakeShape(), spelled((1, "n"))), other)
+    assert report.counts == {Kind.MISSING: 1, Kind.EXTRA: 1, Kind.DIFFERENT: 0}
+
+
+def test_a_row_in_another_spelling_is_repaired_under_the_one_that_the_target_has(tmp_path: Path) -> None:
+    directory = spelled_table(tmp_path / "t", ("1.0", "1.00", "wrong"))
+    report, done = repaired(GivenRows(SPELLED, LakeShape(), spelled((1, "n"))), DeltaRows(directory, SPELLED))
+    assert report.differences == [Difference(Kind.DIFFERENT, '["1.0", "1"]', ("note",))]
+    assert (done.repaired, done.left.total) == (1, 0)
+    assert query(directory) == [{"id": "1.0", "line": "1.00", "note": "n"}]
+
+
+def test_a_row_that_is_there_in_two_spellings_becomes_one(tmp_path: Path) -> None:
+    directory = spelled_table(tmp_path / "t", ("1.0", "1.00", "n"), ("1.0", "1.0", "old"))
+    report, done = repaired(GivenRows(SPELLED, LakeShape(), spelled((1, "n"))), DeltaRows(directory, SPELLED))
+    assert report.differences == [Difference(Kind.EXTRA, '["1.0", "1"]', (DOUBLED,))]
+    assert (done.repaired, done.left.total) == (1, 0)
+    assert [row["note"] for row in query(directory)] == ["n"]

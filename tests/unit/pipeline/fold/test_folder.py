@@ -1,4 +1,4 @@
-"""The fold of whole runs: in which order their changes are told."""
+"""The fold of whole runs: in which order their changes are told, and what makes no record."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from penstock.formats import avro
 from penstock.log.reader import LogReader
-from penstock.model.change import Change, Op, Set
+from penstock.model.change import Change, Expiry, Marker, Op, Set
 from penstock.pipeline import runs
 from penstock.pipeline.fold.bucket import BucketState
 from penstock.pipeline.fold.folder import Folder
@@ -18,6 +18,7 @@ from penstock.pipeline.source.options import parse
 from penstock.pipeline.source.planner import Planner
 from penstock.pipeline.source.stretches import read_runs
 from penstock.settings import MergeSettings, RecordType
+from tests.folding import Pipeline, runs_of
 from tests.many_logs import SMALL_FILES, schema_of, write
 
 
@@ -49,3 +50,31 @@ def test_runs_of_several_tasks_know_their_order(tmp_path: Path) -> None:
     ordered = sorted(found, key=lambda run: run.place)
     ids = [change.key["id"] for run in ordered for change in avro.decode(run.batch())]
     assert ids == list(range(900))
+
+
+def test_an_expiry_makes_records_of_rows_and_none_of_changes(tmp_path: Path) -> None:
+    schema = schema_of("orders")
+    short = Expiry(5, 15)
+    write = Change(Op.INSERT, {"id": 7}, {"note": Set("x", None, short)}, time=10, marker=Marker(None, short))
+    told = {}
+    for record in (RecordType.CHANGE, RecordType.AFTER):
+        pipeline = Pipeline(str(tmp_path / record), 1, record)
+        pipeline.fold(runs_of(schema, "n1", [write], 1), now_s=10)
+        told[record] = [change.op for made in pipeline.fold([], now_s=20) for change in avro.decode(made.changes)]
+    assert told == {RecordType.CHANGE: [], RecordType.AFTER: [Op.DELETE]}
+
+
+def test_a_read_repair_makes_a_record_of_changes_and_none_of_rows(tmp_path: Path) -> None:
+    schema = schema_of("orders")
+    writes = [
+        Change(Op.INSERT, {"id": 7}, {"note": Set("x")}, time=10, marker=Marker()),
+        Change(Op.UPDATE, {"id": 7}, {"note": Set("y")}, time=20),
+    ]
+    # What a replica that has neither is sent: one row, with the write times of both.
+    repair = Change(Op.INSERT, {"id": 7}, {"note": Set("y")}, time=20, marker=Marker(10))
+    told = {}
+    for record in (RecordType.CHANGE, RecordType.AFTER):
+        pipeline = Pipeline(str(tmp_path / record), 1, record)
+        pipeline.fold(runs_of(schema, "n1", writes, 1), now_s=30)
+        told[record] = sum(len(made) for made in pipeline.fold(runs_of(schema, "n2", [repair], 1), now_s=31))
+    assert told == {RecordType.CHANGE: 1, RecordType.AFTER: 0}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,22 @@ def test_a_limit_of_bytes_is_kept_to_whole_blocks(tmp_path: Path, size: int) -> 
     batches = read_all(plan, Limits(bytes=size))
     assert [number for one in batches for number in one] == ids_in(directory)
     assert all(len(one) % 5 == 0 and len(one) <= max(5, size // block * 5 + 5) for one in batches)
+
+
+@pytest.mark.parametrize("limits", [NO_LIMIT, Limits(rows=4), Limits(bytes=1), Limits(files=1)])
+def test_no_batch_has_two_eras_of_a_log_and_the_first_change_of_an_era_comes_alone(
+    tmp_path: Path, limits: Limits
+) -> None:
+    first = replace(schema_of("orders"), id="a")
+    truncated = replace(first, truncated_us=100)
+    anew = replace(first, id="b", altered=7)
+    for number, schema in enumerate((first, truncated, anew)):
+        write(tmp_path, "orders", 10 * number, 5, each=2, schema=schema)
+    batches = [one for one in read_all(planner(tmp_path), limits) if one]
+    assert [number for one in batches for number in one] == [*range(10), *range(10, 20), *range(20, 30)]
+    assert [10] in batches
+    assert [20] in batches
+    assert all(len({number // 10 for number in one}) == 1 for one in batches)
 
 
 def test_a_limit_of_files_takes_whole_files(tmp_path: Path) -> None:
