@@ -139,16 +139,20 @@ class DeltaTable:
 
     def _alter(self, made: Evolution) -> bool:
         """Commit what a table becomes; False when someone else was faster."""
-        old = self.schema
         metadata = {
             **self._metadata(made.shape.note),
             "schemaString": altered(self.log.metadata["schemaString"], made.shape.schema, made.renamed),
             "partitionColumns": [made.renamed.get(name, name) for name in self.partition],
         }
         actions = self._metadata_actions("CHANGE COLUMN" if made.altered else "SET TBLPROPERTIES", metadata)
-        if made.renamed or made.retyped or any(_must_be_rewritten(old.field(name).type) for name in made.widened):
+        if made.renamed or made.retyped or not all(self._stays_readable(name, made) for name in made.widened):
             actions += self._rewritten(made)
         return self.log.commit(actions)
+
+    def _stays_readable(self, name: str, made: Evolution) -> bool:
+        """Whether files stay as they are when a column is widened. The index has keys as the files have them."""
+        new = made.shape.schema.field(made.renamed.get(name, name)).type
+        return name not in self.shape.note.key and _readable_as(self.schema.field(name).type, new)
 
     def _metadata(self, note: SourceNote) -> Action:
         configuration = self.log.metadata.get("configuration") or {}
@@ -336,12 +340,16 @@ def _protocol(needed: set[str], old: Action) -> Action:
     }
 
 
-def _must_be_rewritten(old: pa.DataType) -> bool:
-    """Whether readers cannot take files with the narrower type for the wider one.
+def _readable_as(old: pa.DataType, new: pa.DataType) -> bool:
+    """Whether readers take files with the narrower type for files with the wider one.
 
-    A struct that lacks fields is read, also in lists, but delta-rs's queries do not read one inside of a map.
+    A struct that lacks fields is read, also in lists; but delta-rs's queries do not read one inside of a map.
     """
-    if pa.types.is_map(old) or not pa.types.is_nested(old):
+    if old == new:
         return True
-    inside = [field.type for field in old] if pa.types.is_struct(old) else [old.value_type]
-    return any(pa.types.is_nested(one) and _must_be_rewritten(one) for one in inside)
+    if pa.types.is_list(old) and pa.types.is_list(new):
+        return _readable_as(old.value_type, new.value_type)
+    if not (pa.types.is_struct(old) and pa.types.is_struct(new)):
+        return False
+    there = {field.name: field.type for field in new}
+    return all(field.name in there and _readable_as(field.type, there[field.name]) for field in old)

@@ -1,10 +1,11 @@
 """How a target table's columns follow the source's: what is added, widened, renamed, or kept apart.
 
 A key column goes to the target's key column of the same place: a source can rename it, and older versions of the schema
-may still come after that. Any other column goes to the target's column that is noted for it, when that one can hold its
-values, now or after it was widened. A column that was dropped stays, null in new rows. One that the source itself has
-dropped and added again with another type takes the old one's place; where nobody says that it was dropped, it goes to a
-column of its own (`name__2`, `name__3`, …), and what the old one holds keeps its meaning.
+may still come after that. So does a field of a user type, to the field of its place in the target's struct. Any other
+column goes to the target's column that is noted for it, when that one can hold its values, now or after it was widened.
+A column that was dropped stays, null in new rows. One that the source itself has dropped and added again with another
+type takes the old one's place; where nobody says that it was dropped, it goes to a column of its own (`name__2`,
+`name__3`, …), and what the old one holds keeps its meaning.
 
 Readers of lakehouse tables do not tell names apart that differ by case only. Of such columns the one in lower case
 keeps its name, else the first; the others get a number (`A__2`). A column that the target has never changes its name
@@ -122,7 +123,7 @@ def places(source: TableSchema, target: TargetShape) -> dict[str, str]:
 def _places(source: TableSchema, target: TargetShape) -> dict[str, str]:
     found = dict(_key_places(source, target))
     for column in source.cells:
-        fitting = [name for name in _candidates(column, target) if _takes(target, name, column)]
+        fitting = [name for name in _candidates(column, target) if _takes(source, target, name, column)]
         if fitting:
             found[column.name] = fitting[0]
     return found
@@ -133,15 +134,18 @@ def _key_places(source: TableSchema, target: TargetShape) -> Iterator[tuple[str,
     by_place = len(note.key) == len(source.key) and not note.is_of_another_table(source)
     for place, column in enumerate(source.key):
         names = [note.key[place]] if by_place else _candidates(column, target, all_columns=True)
-        fitting = [name for name in names if name in target.schema.names and _takes(target, name, column)]
+        fitting = [name for name in names if name in target.schema.names and _takes(source, target, name, column)]
         if fitting:
             yield column.name, fitting[0]
 
 
-def _takes(target: TargetShape, name: str, column: Column) -> bool:
+def _takes(source: TableSchema, target: TargetShape, name: str, column: Column) -> bool:
     """Whether a column of the target can hold the values of a source's column as it is."""
-    there = target.schema.field(name).type
-    return bool(merged(there, lake_type(column.type)) == there)
+    there, wanted = target.schema.field(name).type, lake_type(column.type)
+    if merged(there, wanted) == there:
+        return True
+    # Fields that had other names in an older version have the newer ones in the target.
+    return bool(target.note.is_older(source) and merged(wanted, there) == there)
 
 
 def _candidates(column: Column, target: TargetShape, *, all_columns: bool = False) -> list[str]:
@@ -158,7 +162,8 @@ def evolve(
     keyed: bool = True,
     fixed: frozenset[str] = frozenset(),
 ) -> Evolution:
-    """What a target becomes so that rows of `source` fit. Key columns, and those in `fixed`, never change their type.
+    """What a target becomes so that rows of `source` fit. Columns in `fixed` never change their type; those of the key
+    only where it is a struct, whose fields can be renamed and become more.
 
     `keyed`: the target has a row per key. One that only adds rows has key columns like any other, and keeps the rows of
     a table that was dropped: a key of another type gets columns of its own.
@@ -217,6 +222,8 @@ def _first_key(source: TableSchema, target: TargetShape) -> tuple[str, ...]:
 
 def _follow_key(source: TableSchema, out: Evolution, policy: SchemaPolicy) -> None:
     """Give key columns the names that they have now, unless a newer version has been seen."""
+    if policy is SchemaPolicy.EVOLVE and not out.shape.note.is_older(source):
+        _widen_key(source, out)
     shape = out.shape
     known = dict(_key_places(source, shape))
     if len(shape.note.key) != len(source.key):
@@ -240,6 +247,18 @@ def _follow_key(source: TableSchema, out: Evolution, policy: SchemaPolicy) -> No
             f"key column {old} is called {new} now, and the sink is not set to follow", table=source.table, column=new
         )
     _rename(source, out, renamed)
+
+
+def _widen_key(source: TableSchema, out: Evolution) -> None:
+    """Give structs in the key the fields that they have now."""
+    for name, column in zip(out.shape.note.key, source.key, strict=False):
+        there = out.shape.schema.field(name).type if name in out.shape.schema.names else None
+        if there is None or not pa.types.is_nested(there):
+            continue
+        both = merged(there, lake_type(column.type))
+        if both is not None and both != there:
+            out.shape = TargetShape(_with_type(out.shape.schema, name, both), out.shape.note)
+            out.widened.append(name)
 
 
 def _rename(source: TableSchema, out: Evolution, renamed: dict[str, str]) -> None:
@@ -266,7 +285,7 @@ def _follow_cells(
 ) -> None:
     for column in _lower_case_first(cells):
         candidates = _candidates(column, out.shape)
-        if any(_takes(out.shape, name, column) for name in candidates):
+        if any(_takes(source, out.shape, name, column) for name in candidates):
             continue
         if candidates and out.shape.note.is_older(source):
             # What an older version has under this name was dropped, or has become wider.

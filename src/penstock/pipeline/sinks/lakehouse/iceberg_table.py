@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -24,17 +25,20 @@ from pyiceberg.table import FileScanTask, Table, Transaction
 
 from penstock.errors import CorruptCheckpoint, DeliveryFailed, SchemaUnfit
 from penstock.model.schema import TableSchema
-from penstock.pipeline.sinks.lakehouse.evolution import TargetShape, evolve
+from penstock.pipeline.sinks.lakehouse.evolution import Evolution, TargetShape, evolve
 from penstock.pipeline.sinks.lakehouse.key_hash import key_hashes
 from penstock.pipeline.sinks.lakehouse.key_index import Entries, sort_order
 from penstock.pipeline.sinks.lakehouse.source_note import SourceNote
 from penstock.pipeline.sinks.lakehouse.spool import GONE
+from penstock.pipeline.sinks.lakehouse.types import renamed_fields
 from penstock.settings import SchemaPolicy
 
 log = structlog.get_logger()
 
 # Hashes of the keys of this many rows are kept in memory, 16 bytes each; those of other files are read again.
 _ROWS_KEPT_MAX = 16_000_000
+# What Iceberg calls the items of collections.
+_ITEMS = {"element", "key", "value"}
 
 
 class IcebergTable:
@@ -91,8 +95,11 @@ class IcebergTable:
         columns = ", ".join([*made.renamed.values(), *made.retyped, *made.widened, *made.added])
         with self._altering(columns) as transaction:
             # Columns are known by numbers, so one that is renamed keeps its values, and one made anew has none.
-            if made.renamed or made.retyped:
+            fields = self._renamed_fields(old, made)
+            if made.renamed or made.retyped or fields:
                 with transaction.update_schema(allow_incompatible_changes=True) as update:
+                    for path, new in fields:
+                        update.rename_column(path, new)
                     for name, new in made.renamed.items():
                         update.rename_column(name, new)
                     for name in made.retyped:
@@ -101,6 +108,8 @@ class IcebergTable:
                 with transaction.update_schema() as update:
                     update.union_by_name(made.shape.schema)
             transaction.set_properties(made.shape.note.to_properties())
+        if set(made.widened) & set(old.note.key):
+            self._keys.clear()
         if made.altered:
             log.info(
                 "lakehouse table altered",
@@ -111,6 +120,26 @@ class IcebergTable:
                 retyped=made.retyped,
             )
         return made.ignored
+
+    def _renamed_fields(self, old: TargetShape, made: Evolution) -> list[tuple[tuple[str, ...], str]]:
+        """The fields inside of columns that get another name."""
+        fields = [
+            one
+            for name in made.widened
+            for one in renamed_fields(
+                old.schema.field(name).type, made.shape.schema.field(made.renamed.get(name, name)).type, (name,)
+            )
+        ]
+        for path, new in fields:
+            if any({one, other} <= _ITEMS for one, other in pairwise(path)):
+                # pyiceberg reads nulls there, and with the next change of a row we would write them.
+                raise SchemaUnfit(
+                    f"the field {path[-1]} is called {new} now, and pyiceberg does not read fields that were renamed "
+                    "in a collection inside of a collection",
+                    table=self.name,
+                    column=path[0],
+                )
+        return fields
 
     def begin_anew(self, shape: TargetShape) -> None:
         """Make the table that of another source table: without rows, with that one's columns only, in one commit."""

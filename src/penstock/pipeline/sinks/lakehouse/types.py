@@ -6,7 +6,7 @@ The types are Arrow's, but only those that both formats can hold. Nothing is rou
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
@@ -149,14 +149,54 @@ def _with_more_fields(old: pa.DataType, new: pa.DataType) -> pa.DataType | None:
         item = _with_more_fields(old.value_type, new.value_type)
         return None if item is None else pa.list_(item)
     if pa.types.is_map(old) and pa.types.is_map(new):
-        item = _with_more_fields(old.item_type, new.item_type)
-        return None if item is None or old.key_type != new.key_type else pa.map_(old.key_type, item)
+        key, item = _with_more_fields(old.key_type, new.key_type), _with_more_fields(old.item_type, new.item_type)
+        return None if key is None or item is None else pa.map_(key, item)
     if not (pa.types.is_struct(old) and pa.types.is_struct(new)):
         return None
-    fields = {field.name: field.type for field in old}
-    for field in new:
-        both = field.type if field.name not in fields else _with_more_fields(fields[field.name], field.type)
-        if both is None:
+    fields: dict[str, pa.DataType] = {}
+    for before, now in struct_pairs(old, new):
+        one = now or before
+        assert one is not None
+        both = one.type if before is None or now is None else _with_more_fields(before.type, now.type)
+        if both is None or one.name in fields:
             return None
-        fields[field.name] = both
+        fields[one.name] = both
     return pa.struct(list(fields.items()))
+
+
+def struct_pairs(
+    old: pa.StructType, new: pa.StructType
+) -> Iterator[tuple[pa.Field, pa.Field] | tuple[pa.Field, None] | tuple[None, pa.Field]]:
+    """Which fields of two versions of a struct are the same.
+
+    Those of the same name, as long as one version has all names of the other. Else some were renamed: the fields of a
+    user type are never dropped or moved, so they are the same by their place.
+    """
+    before, now = ([field.name for field in one] for one in (old, new))
+    if set(before) <= set(now) or set(now) <= set(before):
+        yield from ((field, new.field(field.name) if field.name in now else None) for field in old)
+        yield from ((None, field) for field in new if field.name not in before)
+        return
+    for place in range(max(len(before), len(now))):
+        yield (
+            old.field(place) if place < len(before) else None,
+            new.field(place) if place < len(now) else None,
+        )
+
+
+def renamed_fields(old: pa.DataType, new: pa.DataType, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
+    """The fields inside of a column that have another name now: where they are, by their old names, and the new name.
+
+    Inner ones come before those around them. Items of lists are called `element`, those of maps `key` and `value`.
+    """
+    if pa.types.is_list(old) and pa.types.is_list(new):
+        yield from renamed_fields(old.value_type, new.value_type, (*path, "element"))
+    elif pa.types.is_map(old) and pa.types.is_map(new):
+        yield from renamed_fields(old.key_type, new.key_type, (*path, "key"))
+        yield from renamed_fields(old.item_type, new.item_type, (*path, "value"))
+    elif pa.types.is_struct(old) and pa.types.is_struct(new):
+        for before, now in struct_pairs(old, new):
+            if before is not None and now is not None:
+                yield from renamed_fields(before.type, now.type, (*path, before.name))
+                if before.name != now.name:
+                    yield (*path, before.name), now.name

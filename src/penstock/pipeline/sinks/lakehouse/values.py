@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.model.types import Kind, Type, Unit
-from penstock.pipeline.sinks.lakehouse.types import lake_type
+from penstock.pipeline.sinks.lakehouse.types import lake_type, struct_pairs
 
 _HEX = np.frombuffer("".join(f"{byte:02x}" for byte in range(256)).encode(), np.uint16)
 # Where the dashes of a UUID stand between its 16 bytes, as places in 36 characters.
@@ -60,16 +60,18 @@ def out_of_range(values: pa.Array, type_: Type) -> Any:
 
 
 def fit(values: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """Values of a lakehouse type in another that can hold them: wider numbers, structs with more fields."""
+    """Values of a lakehouse type in another that can hold them: wider numbers, structs with more or renamed fields."""
     if values.type == wanted:
         return values
     if pa.types.is_struct(wanted):
         values = _unsliced(values)
-        fields = []
-        for field in wanted:
-            index = values.type.get_field_index(field.name)
-            found = pa.nulls(len(values), field.type) if index < 0 else fit(values.field(index), field.type)
-            fields.append(found)
+        sources = {now.name: before.name for before, now in struct_pairs(values.type, wanted) if before and now}
+        fields = [
+            fit(values.field(sources[field.name]), field.type)
+            if field.name in sources
+            else pa.nulls(len(values), field.type)
+            for field in wanted
+        ]
         return pa.StructArray.from_arrays(fields, fields=list(wanted), mask=_nulls(values))
     if pa.types.is_list(wanted):
         values = _unsliced(values)

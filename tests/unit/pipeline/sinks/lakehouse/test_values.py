@@ -152,9 +152,12 @@ def test_values_fit_into_wider_columns_and_structs_with_more_fields() -> None:
         (pa.list_(pa.int32()), pa.list_(pa.int64()), None),
         (
             pa.struct([("a", pa.int32())]),
-            pa.struct([("b", pa.int32())]),
+            pa.struct([("a", pa.int32()), ("b", pa.int32())]),
             pa.struct([("a", pa.int32()), ("b", pa.int32())]),
         ),
+        # Fields of a user type can only be renamed, or follow the others.
+        (pa.struct([("a", pa.int32())]), pa.struct([("b", pa.int32())]), pa.struct([("b", pa.int32())])),
+        (pa.struct([("a", pa.int32())]), pa.struct([("b", pa.string())]), None),
     ],
     ids=str,
 )
