@@ -54,14 +54,15 @@ READERS = {
 }
 # The greatest share of damaged copies that may be read in another way, by reason. Where a compressor has a checksum of
 # its own over the whole section (Deflate, Zstd), one wrong bit spoils all of it, and most damage hits a section.
+SELDOM = dict.fromkeys(("zeros", "crossing", "too long"), 0.03)
 MOST = {
     "none": {"parked": 0.14, "zeros": 0.04, "crossing": 0.03, "given up": 0.03, "refused": 0.02, "shadowed": 0.01},
-    "LZ4Compressor": {"renumbered": 0.3, "zeros": 0.03, "too long": 0.03, "given up": 0.03, "partial": 0.03},
-    "SnappyCompressor": {"renumbered": 0.3, "zeros": 0.03, "too long": 0.03, "given up": 0.03, "partial": 0.03},
-    "DeflateCompressor": {"renumbered": 0.65, "partial": 0.08, "zeros": 0.03, "too long": 0.03, "given up": 0.03},
-    "ZstdCompressor": {"renumbered": 0.65, "given up": 0.65, "partial": 0.03, "too long": 0.03},
-    "NoopCompressor": {"zeros": 0.03, "partial": 0.03, "renumbered": 0.03, "too long": 0.03, "given up": 0.03},
-    "encrypted": {"renumbered": 0.65, "given up": 0.65, "cut": 0.2, "partial": 0.1, "too long": 0.03, "zeros": 0.03},
+    "LZ4Compressor": {"renumbered": 0.3, "given up": 0.03, "partial": 0.03, **SELDOM},
+    "SnappyCompressor": {"renumbered": 0.3, "given up": 0.03, "partial": 0.03, **SELDOM},
+    "DeflateCompressor": {"renumbered": 0.65, "given up": 0.03, "partial": 0.08, **SELDOM},
+    "ZstdCompressor": {"renumbered": 0.65, "given up": 0.65, "partial": 0.03, **SELDOM},
+    "NoopCompressor": {"renumbered": 0.03, "given up": 0.03, "partial": 0.03, **SELDOM},
+    "encrypted": {"renumbered": 0.65, "given up": 0.65, "partial": 0.1, "cut": 0.2, **SELDOM},
 }
 
 

@@ -148,10 +148,11 @@ class WideLoad:
                 yield cluster_load.any_write(KEYSPACE, self._random, number)
 
     def _definitions(self) -> list[Callable[[int], Iterator[str]]]:
-        usual: list[Callable[[int], Iterator[str]]]
-        usual = [self._add_column, self._add_field, self._add_table, self._add_column, self._drop_column]
-        usual += [self._add_again, self._truncate]
-        return [*usual, self._make_again] if MADE_AGAIN else usual
+        kinds = [self._add_column, self._add_field, self._add_table, self._add_column, self._drop_column]
+        kinds += [self._add_again, self._truncate]
+        if MADE_AGAIN:
+            kinds.append(self._make_again)
+        return kinds
 
     def _add_column(self, number: int) -> Iterator[str]:
         if len(self._columns) < _COLUMNS_MAX:
