@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from penstock.pipeline.metrics import StatusCollector
-from penstock.pipeline.status import PipelineStatus, SinkStatus, TableStatus
+from penstock.pipeline.status import PipelineStatus, SinkStatus, TableStatus, TroubleStatus
 from penstock.serve.metrics import METRICS, Metric
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference" / "metrics.md"
@@ -60,7 +60,11 @@ def page() -> str:
 
 def _pipeline_rows() -> Iterator[str]:
     # The status of no pipeline in particular, with a table and a sink, so that no metric is left out.
-    status = PipelineStatus(tables={"ks.t": TableStatus(lag_ms=0.0)}, sinks={"kafka": SinkStatus(left_out={"ks.t": 0})})
+    status = PipelineStatus(
+        tables={"ks.t": TableStatus(lag_ms=0.0)},
+        sinks={"kafka": SinkStatus(left_out={"ks.t": 0})},
+        troubles={"ks.t": TroubleStatus("CorruptLog", "", 0)},
+    )
     for family in StatusCollector(lambda: status).collect():
         labels = ", ".join(f"`{label}`" for label in family.samples[0].labels)
         name = family.samples[0].name

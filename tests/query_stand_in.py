@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from penstock.errors import PenstockError, Retry, TargetRefused
 from penstock.formats import avro
 from penstock.pipeline import pipeline as pipelines
 from penstock.pipeline import task
@@ -33,6 +34,7 @@ from penstock.pipeline.source.reach import from_offset, to_offset
 from penstock.pipeline.source.source import pipeline_options
 from penstock.pipeline.source.stretches import read_runs
 from penstock.settings import Settings
+from penstock.system.clock import Clock
 
 
 class Crash(BaseException):
@@ -129,6 +131,52 @@ class Query:
         raise self._pipeline._error
 
 
+class GoingOn(Query):
+    """One that goes on without a table that something is wrong with, as the pipeline does."""
+
+    def __init__(self, settings: Settings, monkeypatch: pytest.MonkeyPatch, clock: Clock | None = None) -> None:
+        super().__init__(settings, monkeypatch)
+        self._clock = clock
+
+    @property
+    def pipeline(self) -> Pipeline:
+        assert self._pipeline is not None
+        return self._pipeline
+
+    def start(self) -> GoingOn:
+        if self._pipeline is not None:
+            self._pipeline._end()
+        self._pipeline = Pipeline(self._settings, clock=self._clock)
+        self._pipeline._begin()
+        self._begin()
+        return self
+
+    def _begin(self) -> None:
+        self._source = parse({**self.pipeline._query_options(), **self._options})
+        self._directory = self.pipeline._begin_query()
+        self._planner = Planner(self._source)
+
+    def run(self) -> GoingOn:
+        failures = 0
+        while True:
+            try:
+                if self.step():
+                    failures = 0
+                elif self.pipeline._holding.asks():
+                    self._again()
+                else:
+                    return self
+            except PenstockError as error:
+                failures += 1
+                if not self.pipeline._hold(error, failures) and error.retry is not Retry.TIMED:
+                    raise
+                self._again()
+
+    def _again(self) -> None:
+        self._planner.close()
+        self._begin()
+
+
 def run_tasks(frame: list[pa.RecordBatch], plan: task.TaskPlan, buckets: int) -> pa.Table:
     """What Spark's tasks would do: each bucket by itself, with a plan that has come by pickle."""
     out: list[pa.RecordBatch] = []
@@ -136,6 +184,46 @@ def run_tasks(frame: list[pa.RecordBatch], plan: task.TaskPlan, buckets: int) ->
         mine = [batch.filter(pc.equal(batch.column("bucket"), bucket)) for batch in frame]
         out += task.run(pickle.loads(pickle.dumps(plan)), bucket, iter([batch for batch in mine if len(batch)]))
     return pa.Table.from_batches(out)
+
+
+class OnceSink(Sink):
+    """An own sink whose tasks give their records for good, as a transaction does; it may refuse a table in a bucket."""
+
+    name: ClassVar[str] = "once"
+    once = True
+    refused: ClassVar[tuple[str, int] | None] = None
+    # The target: what was given, and by which bucket of which batch.
+    given: ClassVar[list[tuple[str, int]]] = []
+    done: ClassVar[set[tuple[int, int]]] = set()
+
+    def __init__(self, _: dict[str, str]) -> None:
+        pass
+
+    @classmethod
+    def begin(cls) -> None:
+        cls.given, cls.done, cls.refused = [], set(), None
+
+    def writer(self, task: Task) -> Writer:
+        return _OnceWriter(task)
+
+
+class _OnceWriter(Writer):
+    def __init__(self, task: Task) -> None:
+        self._task = task
+        self._held: list[tuple[str, int]] = []
+
+    def write(self, records: Records) -> None:
+        table = str(records.schema.table)
+        if OnceSink.refused == (table, self._task.bucket):
+            raise TargetRefused("not this table", table=table)
+        self._held += [(table, change.key["id"]) for change in avro.decode(records.changes)]
+
+    def finish(self) -> Delivered:
+        part = self._task.batch, self._task.bucket
+        if part not in OnceSink.done:
+            OnceSink.done.add(part)
+            OnceSink.given += self._held
+        return Delivered(records=len(self._held))
 
 
 class PickySink(Sink):

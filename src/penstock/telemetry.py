@@ -73,6 +73,7 @@ PIPELINE_BATCH_SECONDS: Final = "penstock_pipeline_batch_seconds"
 PIPELINE_COPIES: Final = "penstock_pipeline_read_changes_total"
 PIPELINE_RECORDS: Final = "penstock_pipeline_records_total"
 PIPELINE_LAG_SECONDS: Final = "penstock_pipeline_lag_seconds"
+PIPELINE_TROUBLE_SECONDS: Final = "penstock_pipeline_trouble_seconds"
 PIPELINE_STATE_ROWS: Final = "penstock_pipeline_state_rows"
 PIPELINE_STATE_BYTES: Final = "penstock_pipeline_state_bytes"
 SINK_RECORDS: Final = "penstock_sink_records_total"
@@ -137,6 +138,7 @@ METRICS: Final = (
     PIPELINE_COPIES,
     PIPELINE_RECORDS,
     PIPELINE_LAG_SECONDS,
+    PIPELINE_TROUBLE_SECONDS,
     PIPELINE_STATE_ROWS,
     PIPELINE_STATE_BYTES,
     SINK_RECORDS,

@@ -20,8 +20,8 @@ ConfigArgument = Annotated[
 ]
 
 
-class _AgentGroup(TyperGroup):
-    """`penstock agent CONFIG` is short for `penstock agent run CONFIG`."""
+class RunGroup(TyperGroup):
+    """`penstock agent CONFIG` is short for `penstock agent run CONFIG`, and so with other groups that have a `run`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if args and args[0] not in self.commands and args[0] not in ("-h", "--help"):
@@ -30,7 +30,7 @@ class _AgentGroup(TyperGroup):
 
 
 app = typer.Typer(
-    cls=_AgentGroup,
+    cls=RunGroup,
     no_args_is_help=True,
     help="Capture a Cassandra node's changes: `penstock agent CONFIG`, until Ctrl-C or SIGTERM.",
 )

@@ -11,12 +11,11 @@ from collections.abc import Sequence
 
 import typer
 
-from penstock.cli import agent, cassandra, dead_letters, log, output
+from penstock.cli import agent, cassandra, dead_letters, log, output, pipeline
 from penstock.cli.bootstrap import bootstrap
 from penstock.cli.compare import compare
 from penstock.cli.demo import demo
 from penstock.cli.listen import listen
-from penstock.cli.pipeline import pipeline
 from penstock.cli.run import run
 from penstock.cli.sql import sql
 from penstock.cli.version import version
@@ -36,7 +35,7 @@ app.add_typer(log.app, name="log")
 app.add_typer(agent.app, name="agent")
 app.add_typer(cassandra.app, name="cassandra")
 app.add_typer(dead_letters.app, name="dead-letters")
-app.command("pipeline")(pipeline)
+app.add_typer(pipeline.app, name="pipeline")
 app.command("bootstrap")(bootstrap)
 app.command("run")(run)
 app.command("compare")(compare)

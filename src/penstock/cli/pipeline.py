@@ -1,4 +1,7 @@
-"""`penstock pipeline CONFIG`: the data pipeline on Spark, with its progress on the terminal."""
+"""`penstock pipeline CONFIG`: the data pipeline on Spark, with its progress on the terminal.
+
+`penstock pipeline retry TABLE` has a table tried again that the pipeline left out.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +14,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich import box
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
 from penstock.cli import output
-from penstock.cli.agent import ConfigArgument
+from penstock.cli.agent import ConfigArgument, RunGroup
 from penstock.cli.output import JsonOption
+from penstock.errors import InvalidInput
 from penstock.telemetry import set_up_logging
 
 if TYPE_CHECKING:
@@ -30,6 +35,14 @@ _JSON_S = 5.0
 _TABLES_SHOWN = 20
 
 
+app = typer.Typer(
+    cls=RunGroup,
+    no_args_is_help=True,
+    help="Merge the change logs of all nodes on Spark and deliver them: `penstock pipeline CONFIG`.",
+)
+
+
+@app.command("run")
 def pipeline(
     config: ConfigArgument,
     once: Annotated[bool, typer.Option("--once", help="Deliver what is in the logs now, then end.")] = False,
@@ -51,6 +64,33 @@ def pipeline(
     else:
         records, tables = output.count(status.records, "record"), output.count(len(status.tables), "table")
         output.line(f"ended; {records} of {tables} delivered, merged from {status.copies:,} that nodes had logged")
+    for name, trouble in status.troubles.items():
+        output.note(f"table {output.plain(name)} is in trouble: {output.plain(trouble.reason)}")
+    if once and status.troubles:
+        raise typer.Exit(1)
+
+
+@app.command()
+def retry(
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="The table, as keyspace.table.")],
+    config: ConfigArgument = "penstock.toml",
+    json: JsonOption = False,
+) -> None:
+    """Try a table again that was left out: at once by the running pipeline, or by the next one to start."""
+    from penstock.cli.agent_snapshot import parse_table
+    from penstock.pipeline.checkpoint import TROUBLES
+    from penstock.pipeline.troubles import Troubles
+
+    name = parse_table(table)
+    troubles = Troubles(load_settings(config).pipeline.checkpoint_directory / TROUBLES)
+    found = troubles.read().get(name)
+    if found is None or not troubles.ask(name):
+        raise InvalidInput("there is no trouble with this table", table=name)
+    if json:
+        output.emit({"table": str(name), "requested": True, "reason": found.reason})
+    else:
+        output.line(f"{name} is tried again, within a second when the pipeline runs")
+        output.line(f"it was left out because: {output.plain(found.reason)}")
 
 
 def _serve(opened: ExitStack, settings: Settings, made: Pipeline, *, json: bool) -> None:
@@ -155,6 +195,16 @@ def facts(status: PipelineStatus) -> dict[str, object]:
             }
             for name, table in sorted(status.tables.items())
         },
+        "troubles": {
+            name: {
+                "error": trouble.error,
+                "reason": trouble.reason,
+                "for_s": round(trouble.for_s, 1),
+                "tries": trouble.tries,
+                "returning": trouble.returning,
+            }
+            for name, trouble in sorted(status.troubles.items())
+        },
         "sinks": {
             name: {
                 "records": sink.records,
@@ -183,4 +233,8 @@ def picture(status: PipelineStatus) -> RenderableType:
         table.add_row(output.plain(name), f"{one.copies:,}", f"{one.records:,}", f"{one.rate:,.0f}", lag)
     if len(busiest) > _TABLES_SHOWN:
         table.add_row(f"… and {len(busiest) - _TABLES_SHOWN} more", "", "", "", "")
-    return table
+    if not status.troubles:
+        return table
+    shown = list(status.troubles.items())[:_TABLES_SHOWN]
+    lines = [Text(output.plain(f"{name} is in trouble: {one.reason}"), style="red") for name, one in shown]
+    return Group(table, *lines)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Self
 
@@ -68,6 +69,7 @@ class LogDirectory:
         self._entries: dict[str, LogEntry] = {}
         # The directory's time when it was listed, None when it must be listed again.
         self._listed: int | None = None
+        self._unreadable: dict[str, tuple[TableId, PenstockError]] = {}
 
     def look(self) -> dict[str, LogEntry]:
         """Every log by its id."""
@@ -80,6 +82,10 @@ class LogDirectory:
         except OSError as error:
             raise refused(error, "listing the logs", self.root) from error
         return self._entries
+
+    def unreadable(self) -> dict[str, tuple[TableId, PenstockError]]:
+        """The logs that the last look passed over, as far as their ids could be read, and what is wrong with each."""
+        return self._unreadable
 
     def reader(self, log_id: str) -> LogReader:
         """The reader of a log that was seen."""
@@ -113,6 +119,7 @@ class LogDirectory:
         else:
             directories = [f"{self.root}/{name}" for name in sorted(self._files.list(self.root)) if "." in name]
         found, whole = {}, True
+        self._unreadable = {}
         for directory in directories:
             if not self._files.exists(f"{directory}/{identity.NAME}"):
                 # A directory of something else, or of a log that is just being made.
@@ -139,6 +146,10 @@ class LogDirectory:
             heading = reader.heading(numbers[0])
         except PenstockError as error:
             log.warning("log not readable", directory=directory, error=str(error))
+            with suppress(PenstockError):
+                known_as = identity.load(self._files, directory)
+                place = {**error.place, "table": known_as.table}
+                self._unreadable[known_as.log] = known_as.table, type(error)(error.message, **place)
             return None
         name, parked = log_name(directory, reader.table)
         self._readers[reader.log_id] = reader

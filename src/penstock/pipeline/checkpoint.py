@@ -12,6 +12,7 @@
       repaired/        logs of rows as a repair has read them from the source
       sinks/           what a sink must know after a restart, as the schemas that it goes by
       outages/         targets that tasks wait or have waited for
+      troubles/        tables that are left out because something is wrong with them
       dead-letters/    records that no target took, unless the settings name another place
 
 A directory that belongs to another pipeline is refused: its positions and its state mean something else. Of what is in
@@ -21,6 +22,7 @@ what Spark writes is not believed, and the rest can be missing.
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -37,6 +39,7 @@ _VERSION = 1
 _CLUSTER_BUCKETS = 16
 REPLAYED = "replayed"
 REPAIRED = "repaired"
+TROUBLES = "troubles"
 # Plans of batches that Spark has committed are of no more use; a few are kept for whoever looks.
 _PLANS_KEPT = 20
 # Far more than the positions in tens of thousands of logs.
@@ -126,6 +129,29 @@ class Checkpoint:
             raise StorageError(
                 f"cannot use the checkpoint directory: {error.strerror}", directory=self.directory
             ) from error
+
+    @property
+    def troubles(self) -> Path:
+        return self.directory / TROUBLES
+
+    def noted(self) -> int:
+        """The newest batch whose positions are noted for good; -1 when there is none."""
+        return self._newest_plan()
+
+    def positions(self, batch: int) -> dict[str, str]:
+        """The reach of every log at the end of a batch that was noted."""
+        try:
+            # A line with the version, one with Spark's own settings, and one for each source.
+            found = json.loads(self._offsets(batch).splitlines()[2])
+            return {name: reach for name, reach in found.items() if isinstance(reach, str)}
+        except (ValueError, IndexError, AttributeError) as error:
+            raise CorruptCheckpoint(
+                "the positions of a batch cannot be read", directory=self.directory, batch=batch
+            ) from error
+
+    def time_of(self, batch: int) -> int:
+        """The time of a batch that was noted."""
+        return int(self._plan(batch)["now_us"])
 
     def check_whole(self, committed: int) -> None:
         """Raise when a part of the directory was deleted or restored alone. `committed`: the state's last batch.

@@ -191,6 +191,10 @@ class EraStore:
             self._cached = older[-1], self._read(older[-1])
         return self._cached[1]
 
+    def noted(self, batch: int) -> bool:
+        """Whether anything is noted of a batch."""
+        return (self._directory / f"eras-{batch:012d}.json").exists()
+
     def write(self, batch: int, eras: Eras) -> None:
         """Make durable what is known after a batch, before the batch is."""
         content = {"format": 1, "tables": [[*table, era.to_json()] for table, era in sorted(eras.tables.items())]}

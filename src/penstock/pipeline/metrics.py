@@ -37,6 +37,11 @@ class PipelineEndpoints(Endpoints):
         checks["delivery"] = {"healthy": status.waiting is None}
         if status.waiting is not None:
             checks["delivery"]["message"] = status.waiting
+        checks["tables"] = {"healthy": not status.troubles}
+        if status.troubles:
+            # The others are delivered: whoever restarts what is not healthy would only disturb them.
+            checks["tables"]["degraded"] = True
+            checks["tables"]["message"] = "; ".join(f"{name}: {one.reason}" for name, one in status.troubles.items())
         return checks
 
     def metrics(self) -> bytes:
@@ -76,6 +81,9 @@ class StatusCollector(Collector):
             {(name,): table.lag_ms / 1000 for name, table in tables if table.lag_ms is not None},
             ("table",),
         )
+        troubles = {(name, one.error): one.for_s for name, one in status.troubles.items()}
+        text = "For how long a table has been left out because of an error that is its own."
+        yield _gauge(telemetry.PIPELINE_TROUBLE_SECONDS, text, troubles, ("table", "error"))
         yield _gauge(telemetry.PIPELINE_STATE_ROWS, "Entries that the merge remembers.", {(): status.state_rows})
         yield _gauge(telemetry.PIPELINE_STATE_BYTES, "What they take on disk.", {(): status.state_bytes})
         taken = {(name,): sink.records for name, sink in sinks}

@@ -12,7 +12,7 @@ import functools
 import re
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,22 +23,26 @@ import structlog
 from penstock.errors import DeliveryFailed, PenstockError, Retry, ServerFailed, StorageError, ToolMissing
 from penstock.filters.functions import Functions
 from penstock.log.refusal import full_disk
-from penstock.model.schema import TableSchema
+from penstock.model.schema import TableId, TableSchema
 from penstock.pipeline import dead_letters, outcome
+from penstock.pipeline.blame import blamed, prepare
 from penstock.pipeline.checkpoint import Checkpoint, usual_buckets
 from penstock.pipeline.driver_lock import DriverLock
 from penstock.pipeline.eras import Eras, EraStore, Header, prepared_as
 from penstock.pipeline.fold.state import StateStore
+from penstock.pipeline.holding import Holding
 from penstock.pipeline.outcome import Outcome
 from penstock.pipeline.session import spark_session
 from penstock.pipeline.sinks.choice import make_sinks
 from penstock.pipeline.source import source
+from penstock.pipeline.source.options import parse
+from penstock.pipeline.source.reach import parse as parse_reach
 from penstock.pipeline.spark_errors import java_gone, penstock_error
 from penstock.pipeline.status import PipelineStatus, StatusBoard
 from penstock.pipeline.task import TaskPlan, asked, run
 from penstock.pipeline.transforms.transforms import Transforms, check_against
 from penstock.pipeline.worker_process import task_begins
-from penstock.settings import Settings
+from penstock.settings import OnTrouble, Settings
 from penstock.system.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
@@ -52,6 +56,8 @@ _LOCK_LOOK_S = 5.0
 _RETRY_S_MAX = 60.0
 # How Python prints an error at the end of a traceback.
 _RAISED = re.compile(r"^[A-Za-z_][\w.]*(?:Error|Exception|Warning|Interrupt): .+$", re.MULTILINE)
+# Where time may help, a batch is tried so often before the table that it fails at is left out.
+_TRIES = 3
 # A new schema version is prepared for and the batch begun again; more rounds than this would mean a loop.
 _ROUNDS_MAX = 100
 
@@ -74,6 +80,9 @@ class Pipeline:
         # The headers of runs that were met in batches that are done, and in those and the one under way.
         self._headers: dict[bytes, Header] = {}
         self._met: dict[bytes, Header] = {}
+        # By log the last file of which a batch that is done, and the one under way, has taken changes.
+        self._files: dict[str, int] = {}
+        self._reached: dict[str, int] = {}
         # Tables that are prepared for with the first batch: a task that has to ask for it lets all be read again.
         self._expected: list[Header] = []
         self._sinks = make_sinks(settings)
@@ -95,6 +104,20 @@ class Pipeline:
         self._lock: DriverLock | None = None
         self._query = self._checkpoint.spark
         self._queries = 0
+        self._holding = Holding(self._checkpoint, self._state, self._clock)
+        self._board.in_trouble(self._holding.troubles.values())
+        # Of which table each log is, as far as this process knows, and which tables become a target's.
+        self._logs: dict[str, TableId] = {}
+        self._sources: dict[str, set[TableId]] = {}
+        # The batch under way, its buckets whose tasks have delivered, and whether a sink has it for good.
+        self._batch = -1
+        self._done: set[int] = set()
+        self._moving: frozenset[TableId] = frozenset()
+        self._final = False
+        # Whether the settings are looked at for the first time: wrong ones must not begin anything.
+        self._checking = False
+        # The query is to end between two batches, for another one to begin.
+        self._pause = False
         self._dead = dead_letters.DeadLetterStore(
             where.dead_letter_directory or self._checkpoint.directory / "dead-letters"
         )
@@ -157,9 +180,11 @@ class Pipeline:
                 try:
                     self._board.began()
                     self._run_query(spark, available_now=available_now)
-                    return
+                    if self._ends(available_now=available_now):
+                        return
                 except _Stopped:
-                    return
+                    if self._ends(available_now=False):
+                        return
                 # Spark raises whatever its own parts do; what can be tried again is decided below.
                 except Exception as error:
                     failures = 0 if self._board.read().batches > before else failures
@@ -168,13 +193,23 @@ class Pipeline:
                         raise ServerFailed(
                             "Spark's Java machine has ended; start the pipeline again", pipeline=settings.name
                         ) from error
-                    self._consider(error, failures)
+                    if not self._hold(error, failures):
+                        self._consider(error, failures)
         finally:
             self._board.ended()
             if self._spark is None:
                 # One whose Java machine has died can only say that.
                 with suppress(Exception):
                     spark.stop()
+
+    def _ends(self, *, available_now: bool) -> bool:
+        """Whether a query that has ended was the last one: another follows when a table is to be tried again."""
+        if self._pause and not self._stop.is_set():
+            return False
+        if available_now and not self._stop.is_set():
+            self._holding.ended()
+            self._board.in_trouble(self._holding.troubles.values())
+        return True
 
     def _check_sinks(self) -> None:
         """Refuse what cannot work. A target that was delivered to before is only down, and is waited for."""
@@ -185,6 +220,33 @@ class Pipeline:
                 if error.retry is not Retry.TIMED or self._state.committed < 0:
                     raise
                 log.warning("target down", pipeline=self._settings.pipeline.name, sink=sink.name, error=str(error))
+
+    def _hold(self, error: Exception, failures: int) -> bool:
+        """Leave a table out whose trouble this is, so that the others go on; False: it is everybody's."""
+        settings = self._settings.pipeline
+        self._check_driver()
+        known = None if full_disk(error) else penstock_error(error)
+        if known is None or settings.on_trouble is OnTrouble.FAIL or self._checking:
+            return False
+        tries = _TRIES if settings.retries is None else min(_TRIES, settings.retries + 1)
+        if known.retry is Retry.TIMED and failures < tries:
+            return False
+        if self._final:
+            # One target has the records of this batch for good. When the table returned, it would get them again.
+            return False
+        tables = blamed(known, self._logs.values(), self._sources)
+        if not tables:
+            return False
+        with suppress(PenstockError):
+            self._logs |= source.logs(self._read_settings()).tables
+        # What such a bucket has given, it does not give again; so the table must be taken there.
+        taken = frozenset(self._done if any(sink.once for sink in self._sinks) else ())
+        if taken and tables & self._moving:
+            # An era that ends does so in all buckets.
+            return False
+        held = self._holding.hold(known, tables, self._logs, taken)
+        self._board.in_trouble(self._holding.troubles.values())
+        return held
 
     def _consider(self, error: Exception, failures: int) -> None:
         """Wait before the next try, or raise when no retry can help."""
@@ -205,17 +267,39 @@ class Pipeline:
         log.warning("batch failed", pipeline=settings.name, error=reason, again_in_s=wait)
         self._stop.wait(wait)
 
+    def _query_options(self) -> dict[str, str]:
+        """Before a query: what it leaves out, which tables it will meet, and the options of its source."""
+        self._error, self._pause = None, False
+        options = source.pipeline_options(self._read_settings(), self._buckets)
+        wants = parse(options).wants
+        self._holding.begin(wants)
+        self._hold_unreadable(wants)
+        self._board.in_trouble(self._holding.troubles.values())
+        held = self._holding.held()
+        known = source.schemas(self._settings, held)
+        self._checking = self._state.committed < 0
+        check_against(self._transforms, known.newest)
+        self._checking = False
+        self._expected = known.settled
+        self._note_targets(known.newest)
+        return {**options, "wake": str(self._checkpoint.wake), "held": held.to_text()}
+
+    def _hold_unreadable(self, wants: Callable[[TableId], bool]) -> None:
+        """Leave tables out of which a log cannot even be opened: the source would pass it over.
+
+        Time may help: a log that is just being made cannot be read either.
+        """
+        found = source.logs(self._read_settings())
+        self._logs |= found.tables
+        held = self._holding.held().tables
+        for table, error in found.unreadable.items():
+            if self._settings.pipeline.on_trouble is OnTrouble.TABLE and wants(table) and table not in held:
+                self._holding.hold(error, (table,), self._logs, frozenset(), timed=True)
+
     def _run_query(self, spark: SparkSession, *, available_now: bool) -> None:
         settings = self._settings.pipeline
-        self._error = None
-        known = source.schemas(self._settings)
-        check_against(self._transforms, known.newest)
-        self._expected = known.settled
+        options = self._query_options()
         reader = spark.readStream.format("penstock")
-        # What is replayed from the dead letters, and what was repaired, comes as if from nodes of their own.
-        logs = (*settings.logs, str(self._checkpoint.replayed), str(self._checkpoint.repaired))
-        read = self._settings.model_copy(update={"pipeline": settings.model_copy(update={"logs": logs})})
-        options = {**source.pipeline_options(read, self._buckets), "wake": str(self._checkpoint.wake)}
         for name, value in options.items():
             reader = reader.option(name, value)
         writer = reader.load().writeStream.foreachBatch(self._deliver).queryName(settings.name)
@@ -231,6 +315,19 @@ class Pipeline:
             if query.isActive:
                 query.stop()
 
+    def _read_settings(self) -> Settings:
+        """The settings with all that is read.
+
+        What is replayed from the dead letters, and what was repaired, comes as if from nodes of their own.
+        """
+        settings = self._settings.pipeline
+        logs = (*settings.logs, str(self._checkpoint.replayed), str(self._checkpoint.repaired))
+        return self._settings.model_copy(update={"pipeline": settings.model_copy(update={"logs": logs})})
+
+    def _note_targets(self, schemas: Iterable[TableSchema]) -> None:
+        for schema in schemas:
+            self._sources.setdefault(str(self._transforms.target(schema).table), set()).add(schema.table)
+
     def _wait(self, query: StreamingQuery) -> None:
         look = time.monotonic() + _LOCK_LOOK_S
         while query.isActive:
@@ -238,7 +335,9 @@ class Pipeline:
                 # One that has nothing to do would not notice otherwise.
                 self._check_driver()
                 look = time.monotonic() + _LOCK_LOOK_S
-            if self._stop.wait(_LOOK_S):
+            stopping = self._stop.wait(_LOOK_S)
+            self._pause = self._pause or self._holding.asks()
+            if stopping or self._pause:
                 if not query.status["isTriggerActive"]:
                     return
                 time.sleep(_LOOK_S)
@@ -251,7 +350,7 @@ class Pipeline:
     def _deliver(self, frame: DataFrame, batch: int) -> None:
         """Do one batch. Called by Spark; what it raises ends the query, so it is kept for whoever waits."""
         try:
-            if self._stop.is_set():
+            if self._stop.is_set() or self._pause:
                 raise _Stopped
             if batch > self._state.committed:
                 self._do(frame, batch)
@@ -264,17 +363,25 @@ class Pipeline:
         began = time.monotonic()
         self._check_driver()
         now_us = self._checkpoint.batch_time(batch, self._clock.now_us(), self._query)
+        if batch != self._batch:
+            self._batch, self._done, self._final = batch, set(), False
         outcomes = self._outcomes(frame, batch, now_us)
         tokens = {o.bucket: o.data for o in outcomes if o.kind == "state"}
         self._check_size(batch, tokens)
         self._check_driver()
+        self._final = self._final or any(sink.once for sink in self._sinks)
         self._keep_dead_letters(batch, outcomes)
-        for sink in self._sinks:
+        for sink in sorted(self._sinks, key=lambda sink: sink.final):
             payloads = [o.data for o in outcomes if o.kind == "sink" and o.name == sink.name and o.data]
             sink.commit(self._settings.pipeline.name, batch, payloads)
+            self._final = self._final or sink.final
         self._check_driver()
         self._state.commit(batch, tokens)
         self._headers = self._met
+        self._files = self._reached
+        self._done, self._final = set(), False
+        self._holding.delivered(batch)
+        self._board.in_trouble(self._holding.troubles.values())
         self._checkpoint.wake_at(self._state.next_due_s())
         self._board.holds(*self._state.size())
         self._board.delivered(batch, outcomes, time.monotonic() - began, self._clock.now_us())
@@ -295,10 +402,14 @@ class Pipeline:
 
     def _outcomes(self, frame: DataFrame, batch: int, now_us: int) -> list[Outcome]:
         expected, self._expected = self._expected, []
+        aside = self._holding.aside(batch)
         before = self._eras.before(batch)
         # A batch that is done again meets the same headers again.
         self._met = dict(self._headers)
-        eras = self._meet(before, expected)
+        # All that the batch may meet must be known before any task delivers: what one of them gives for good cannot be
+        # taken back when another one finds that an era has ended.
+        known = [*expected, *self._headers_of(batch)]
+        eras = self._meet(before, [header for header in known if header.schema.table not in aside])
         for _ in range(_ROUNDS_MAX):
             moves = eras.moves(before) if eras is not before else {}
             self._end_eras(move.schema for move in moves.values() if move.began_us)
@@ -317,16 +428,30 @@ class Pipeline:
                 moves=moves,
                 eras=eras.numbers(),
                 outages=str(self._checkpoint.outages),
+                aside=aside,
+                expired=self._holding.expired(batch),
             )
+            self._moving = frozenset(plan.moves)
             outcomes = list(outcome.from_arrow(_tasks(frame, plan, self._buckets)))
+            self._done |= {o.bucket for o in outcomes if o.kind == "state"}
             outcome.raise_failures(outcomes)
             new = {o.data: o for o in outcomes if o.kind == "schema"}
             if not new:
-                if eras is not before:
+                # An earlier try may have noted the eras of a table that is left out now.
+                if eras is not before or self._eras.noted(batch):
                     self._eras.write(batch, eras)
                 return outcomes
             eras = self._meet(eras, [asked(new[data]) for data in sorted(new)])
         raise DeliveryFailed("the schemas of a batch change each time that it is read", batch=batch)
+
+    def _headers_of(self, batch: int) -> list[Header]:
+        """The headers of files that a batch begins to read."""
+        after = self._checkpoint.positions(batch)
+        self._reached = {log_id: parse_reach(reach).last.file for log_id, reach in after.items()}
+        new = [log_id for log_id, file in self._reached.items() if file > self._files.get(log_id, -1)]
+        before = self._checkpoint.positions(batch - 1) if batch and new else {}
+        moved = {log_id: (before.get(log_id), after[log_id]) for log_id in new if before.get(log_id) != after[log_id]}
+        return source.headers(self._read_settings(), moved) if moved else []
 
     def _meet(self, eras: Eras, headers: list[Header]) -> Eras:
         """The eras with what these headers say; the sinks are prepared for those that still count."""
@@ -342,9 +467,11 @@ class Pipeline:
         if not schemas:
             return
         schemas = sorted(schemas, key=lambda schema: (schema.table, schema.order))
+        check_against(self._transforms, schemas)
+        self._note_targets(schemas)
         targets = [self._transforms.target(schema) for schema in schemas]
         for sink in self._sinks:
-            sink.prepare(targets)
+            prepare(sink, targets)
             self._board.leaves_out(sink.name, sink.left_out())
         self._prepared |= found.keys()
 

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _LINE = re.compile(r"^(?:penstock\.\S+\.)(\w+): (.+)$", re.MULTILINE)
+# Where it happened, as an error says it at its end: names and values, which may have commas of their own.
+_PLACE = re.compile(r"^(.*) \(([a-z_]+ .+)\)$")
+_NAME = re.compile(r"(?:^|, )([a-z_]+) ")
 
 
 def penstock_error(error: BaseException) -> PenstockError | None:
@@ -25,8 +28,20 @@ def penstock_error(error: BaseException) -> PenstockError | None:
     for name, message in reversed(_LINE.findall(str(error))):
         kind = getattr(errors, name, None)
         if isinstance(kind, type) and issubclass(kind, PenstockError):
-            return kind(message)
+            return _with_place(kind, message)
     return None
+
+
+def _with_place(kind: type[PenstockError], text: str) -> PenstockError:
+    """An error that says what it said, with the place apart from the message."""
+    found = _PLACE.match(text)
+    if found is None:
+        return kind(text)
+    parts = _NAME.split(found[2])
+    place = dict(zip(parts[1::2], parts[2::2], strict=True))
+    made = kind(found[1], **place)
+    # A text that only looks like one with a place stays as it is.
+    return made if str(made) == text else kind(text)
 
 
 def java_gone(spark: SparkSession) -> bool:

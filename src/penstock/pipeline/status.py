@@ -12,6 +12,7 @@ from pathlib import Path
 from penstock.pipeline import outages
 from penstock.pipeline.outages import Outage
 from penstock.pipeline.outcome import Outcome
+from penstock.pipeline.troubles import Trouble
 
 # Rates are averages over about so many seconds.
 _RATE_S = 10.0
@@ -43,6 +44,21 @@ class SinkStatus:
 
 
 @dataclass(slots=True)
+class TroubleStatus:
+    """A table that is left out while the others go on: why, and for how long."""
+
+    error: str
+    reason: str
+    since_us: int
+    for_s: float = 0.0
+    # How often it was tried again, and when it is by itself; None: it waits for someone, or for the next start.
+    tries: int = 0
+    next_us: int | None = None
+    # Whether it takes part again, and the batch that shows whether it is well is still to come.
+    returning: bool = False
+
+
+@dataclass(slots=True)
 class PipelineStatus:
     """A snapshot of all figures."""
 
@@ -57,6 +73,8 @@ class PipelineStatus:
     state_bytes: int = 0
     tables: dict[str, TableStatus] = field(default_factory=dict)
     sinks: dict[str, SinkStatus] = field(default_factory=dict)
+    # Tables that something is wrong with.
+    troubles: dict[str, TroubleStatus] = field(default_factory=dict)
 
     @property
     def records(self) -> int:
@@ -88,10 +106,25 @@ class StatusBoard:
         with self._mutex:
             tables = {name: replace(table) for name, table in self._status.tables.items()}
             sinks = {name: replace(sink) for name, sink in self._status.sinks.items()}
-            status = replace(self._status, tables=tables, sinks=sinks)
+            status = replace(self._status, tables=tables, sinks=sinks, troubles=self._troubles())
             for outage in found:
                 self._add_outage(status, outage)
             return status
+
+    def in_trouble(self, troubles: Iterable[Trouble]) -> None:
+        """The tables that are left out now."""
+        with self._mutex:
+            self._status.troubles = {
+                str(one.table): TroubleStatus(
+                    one.error, one.reason, one.since_us, tries=one.tries, next_us=one.next_us, returning=not one.held
+                )
+                for one in sorted(troubles, key=lambda one: one.table)
+            }
+
+    def _troubles(self) -> dict[str, TroubleStatus]:
+        now_s = time.time()
+        found = self._status.troubles.items()
+        return {name: replace(one, for_s=max(0.0, now_s - one.since_us / 1e6)) for name, one in found}
 
     def _add_outage(self, status: PipelineStatus, outage: Outage) -> None:
         sink = status.sinks.setdefault(outage.sink, SinkStatus())

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, TargetRefused
 from penstock.filters.functions import Functions
 from penstock.log.refusal import full_disk
 from penstock.model.schema import TableId, TableSchema
@@ -53,6 +53,14 @@ class TaskPlan:
     eras: Mapping[TableId, int] = field(default_factory=dict)
     # Where tasks say that they wait for a target.
     outages: str | None = None
+    # Tables that the batch leaves out, and the buckets that take each all the same.
+    aside: Mapping[TableId, frozenset[int]] = field(default_factory=dict)
+    # Of tables that return: by bucket the second up to which their expiries were delivered.
+    expired: Mapping[TableId, Mapping[int, int]] = field(default_factory=dict)
+
+    def left_out(self, bucket: int) -> frozenset[TableId]:
+        """The tables that a bucket leaves as they are."""
+        return frozenset(table for table, taken in self.aside.items() if bucket not in taken)
 
     def folds(self, transforms: Transforms) -> list[tuple[RecordType, list[Sink]]]:
         """What is folded, and for whom: changes for sinks of changes, whole rows, as much as asked for, for the rest.
@@ -80,7 +88,8 @@ def run(plan: TaskPlan, bucket: int, batches: Iterator[pa.RecordBatch]) -> Itera
 
 
 def _run(plan: TaskPlan, bucket: int, batches: Iterator[pa.RecordBatch]) -> list[Outcome]:
-    given = [run for batch in batches for run in runs.from_arrow(batch)]
+    aside = plan.left_out(bucket)
+    given = [run for batch in batches for run in runs.from_arrow(batch) if run.schema.table not in aside]
     met = {header.digest: header for header in (Header(run.node, run.schema) for run in given)}
     new = [header for digest, header in met.items() if digest not in plan.headers]
     if new:
@@ -154,12 +163,15 @@ class _Bucket:
             wanted = [run for run in wanted if Header(run.node, run.schema).digest not in plan.stale]
         transforms = _transforms(plan)
         state = BucketState.open(plan.state_directory, self._bucket, plan.batch)
+        aside = state.aside = plan.left_out(self._bucket)
+        moves = {table: move for table, move in plan.moves.items() if table not in aside}
+        state.expired = {table: known[self._bucket] for table, known in plan.expired.items() if self._bucket in known}
         task = Task(plan.pipeline, plan.batch, self._bucket, plan.now_us, plan.outages)
         with ExitStack() as opened:
             writers = [(sink, opened.enter_context(sink.writer(task))) for sink in plan.sinks]
             for number, (record, sinks) in enumerate(plan.folds(transforms)):
                 every = any(sink.every for sink in sinks)
-                folder = Folder(plan.merge, record, every=every, moves=plan.moves, eras=plan.eras)
+                folder = Folder(plan.merge, record, every=every, moves=moves, eras=plan.eras)
                 folded = folder.fold(wanted, state, now_s=plan.now_us // 1_000_000)
                 mine = [(sink, writer) for sink, writer in writers if sink in sinks]
                 for records in transforms.apply(self._checked(folded, counted=not number)):
@@ -187,15 +199,19 @@ class _Bucket:
     def _write(writers: list[tuple[Sink, Writer]], records: Records) -> None:
         last: Records | None = None
         for sink, writer in writers:
-            if sink.every:
-                writer.write(records)
-            else:
+            if not sink.every:
                 last = records.last() if last is None else last
-                writer.write(last)
+            try:
+                writer.write(records if sink.every or last is None else last)
+            except TargetRefused as error:
+                if "topic" not in error.place or "table" in error.place:
+                    raise
+                raise TargetRefused(error.message, **error.place, table=records.schema.table) from error
 
     def _finish(self, writers: list[tuple[Sink, Writer]]) -> list[Outcome]:
         out: list[Outcome] = []
-        for sink, writer in writers:
+        # What a sink has taken for good cannot be taken back when another one refuses the table.
+        for sink, writer in sorted(writers, key=lambda one: one[0].once):
             done = writer.finish()
             out.append(Outcome(self._bucket, "sink", sink.name, done.records, done.bytes, done.payload))
             if done.dead:

@@ -57,7 +57,10 @@ class Endpoints(ABC):
 
     @abstractmethod
     def checks(self) -> dict[str, dict[str, Any]]:
-        """For /health: a check per part, each with `healthy` and, when it is not, a message."""
+        """For /health: a check per part, each with `healthy` and, when it is not, a message.
+
+        A part that is `degraded` has something wrong with it and works: the answer as a whole stays a good one.
+        """
 
     @abstractmethod
     def metrics(self) -> bytes:
@@ -88,7 +91,7 @@ def application(endpoints: Endpoints, logs: LogBlocks | None = None) -> Starlett
 
     def health(_: Request) -> Response:
         checks = endpoints.checks()
-        healthy = all(check["healthy"] for check in checks.values())
+        healthy = all(check["healthy"] or check.get("degraded") for check in checks.values())
         return JSONResponse(checks, status_code=200 if healthy else 500, headers=_NO_CACHE)
 
     def buildinfo(_: Request) -> Response:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from penstock.settings.pipeline import (
         Copies,
         MergeSettings,
+        OnTrouble,
         PipelineSettings,
         RecordType,
         SchemaPolicy,
@@ -63,6 +64,7 @@ _SECTIONS = {
     "pipeline": (
         "Copies",
         "MergeSettings",
+        "OnTrouble",
         "PipelineSettings",
         "RecordType",
         "SchemaPolicy",
@@ -87,6 +89,7 @@ __all__ = [
     "LogSettings",
     "MergeSettings",
     "OnLoss",
+    "OnTrouble",
     "PipelineSettings",
     "RecordType",
     "RetentionSettings",

@@ -27,6 +27,13 @@ class SchemaPolicy(StrEnum):
     FAIL = "fail"
 
 
+class OnTrouble(StrEnum):
+    """What stops when something is wrong with one table: the table alone, or the pipeline."""
+
+    TABLE = "table"
+    FAIL = "fail"
+
+
 class PipelineSettings(Section):
     """The pipeline on Spark that merges the change logs of all nodes and delivers them."""
 
@@ -68,6 +75,10 @@ class PipelineSettings(Section):
     on_loss: OnLoss = OnLoss.FAIL
     """When retention has removed changes that were not read yet: `fail` with the gap, `skip` it and say so, or ask the
     agents for a `snapshot` of the table and go on behind the gap."""
+    on_trouble: OnTrouble = OnTrouble.TABLE
+    """When a table's log is damaged, or a target refuses the table: stop that `table` alone, with its position kept, or
+    `fail`, which ends the pipeline. A table that has stopped is tried again by `penstock pipeline retry`, when the
+    pipeline starts, and by itself where time may help."""
     master: str = "local[*]"
     """Where Spark runs, when the pipeline starts it: `local[*]`, `spark://…`, `k8s://…`."""
     spark: dict[str, str] = Field(default_factory=dict)

@@ -17,6 +17,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 
 from penstock.formats import avro
+from penstock.log.names import directory_name
 from penstock.log.table_log import TableLog
 from penstock.model import types as t
 from penstock.model.change import Change, Marker, Op, Origin, Set
@@ -113,7 +114,7 @@ def delivered(home: Path) -> Rows:
 
 def identities(home: Path) -> list[int]:
     """The numbers of the changes in the files, in any order; what is hidden is not finished, and no reader sees it."""
-    found = (home / "files").rglob("*.json*")
+    found = (home / "files" / directory_name(SCHEMA.table)).rglob("*.json*")
     files = [file for file in found if "_manifests" not in file.parts and not file.name.startswith(".")]
     lines = [json.loads(line) for file in files for line in file.read_text().splitlines()]
     return [int(line["origin"]["position"]) for line in lines]

@@ -14,7 +14,9 @@ from rich.console import Console
 from penstock.cli import run
 from penstock.cli.main import main
 from penstock.cli.pipeline import facts, picture
-from penstock.pipeline.status import PipelineStatus, SinkStatus, TableStatus
+from penstock.model.schema import TableId
+from penstock.pipeline.status import PipelineStatus, SinkStatus, TableStatus, TroubleStatus
+from penstock.pipeline.troubles import Trouble, Troubles
 
 
 def status() -> PipelineStatus:
@@ -47,6 +49,32 @@ def test_waiting_is_said_instead_of_the_batch() -> None:
     out.print(picture(waiting))
     assert isinstance(out.file, io.StringIO)
     assert "waiting: the broker is away" in out.file.getvalue()
+
+
+def test_tables_in_trouble_are_named_with_the_reason() -> None:
+    troubled = status()
+    troubled.troubles = {"shop.t03": TroubleStatus("CorruptLog", "damage inside the log", 0, for_s=12.0, tries=2)}
+    out = Console(file=io.StringIO(), width=120)
+    out.print(picture(troubled))
+    assert isinstance(out.file, io.StringIO)
+    assert "shop.t03 is in trouble: damage inside the log" in out.file.getvalue()
+    found = json.loads(json.dumps(facts(troubled)))["troubles"]["shop.t03"]
+    assert (found["error"], found["reason"], found["tries"]) == ("CorruptLog", "damage inside the log", 2)
+
+
+def test_retry_asks_for_a_table_in_trouble_and_refuses_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("penstock.toml").write_text('[pipeline]\nsinks = ["files"]\ncheckpoint_directory = "checkpoint"\n')
+    assert main(["pipeline", "retry", "shop.plums"]) == 1
+    assert "there is no trouble with this table (table shop.plums)" in capsys.readouterr().err
+    troubles = Troubles(Path("checkpoint/troubles"))
+    troubles.write(Trouble(TableId("shop", "plums"), "CorruptLog", "damage inside the log", 0))
+    assert main(["pipeline", "retry", "shop.plums", "penstock.toml", "--json"]) == 0
+    asked = {"table": "shop.plums", "requested": True, "reason": "damage inside the log"}
+    assert json.loads(capsys.readouterr().out) == asked
+    assert troubles.asked() == {"shop.plums"}
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 
 from penstock import telemetry
 from penstock.pipeline.metrics import PipelineEndpoints
-from penstock.pipeline.status import PipelineStatus, SinkStatus, TableStatus
+from penstock.pipeline.status import PipelineStatus, SinkStatus, TableStatus, TroubleStatus
 from penstock.serve.http import HttpServer
 from penstock.settings import HttpSettings
 
@@ -51,6 +51,17 @@ def test_health_says_what_the_pipeline_waits_for(status: PipelineStatus, code: i
     answer = ask(status, "/health")
     assert answer.status_code == code
     assert answer.json()["delivery"] == check
+
+
+def test_table_in_trouble_is_named_and_does_not_make_the_pipeline_a_dead_one() -> None:
+    troubles = {"shop.plums": TroubleStatus("CorruptLog", "damage inside the log", 0, for_s=7.0)}
+    status = PipelineStatus(running=True, troubles=troubles)
+    answer = ask(status, "/health")
+    assert answer.status_code == 200
+    message = "shop.plums: damage inside the log"
+    assert answer.json()["tables"] == {"healthy": False, "degraded": True, "message": message}
+    lines = ask(status, "/metrics").text.splitlines()
+    assert 'penstock_pipeline_trouble_seconds{error="CorruptLog",table="shop.plums"} 7.0' in lines
 
 
 def test_build_info_names_the_service() -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import builtins
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -55,6 +55,9 @@ class BucketState:
     # Up to which second expiries were delivered, and the batch's own second.
     expired_to: int = 0
     now_s: int = 0
+    # Tables that this batch leaves as they are, and of tables that others have left so, up to where theirs expired.
+    aside: frozenset[TableId] = frozenset()
+    expired: Mapping[TableId, int] = field(default_factory=dict)
     # How long a row that is gone is remembered, so that late copies of older writes stay covered.
     forget_deleted_s: int = MergeSettings().forget_deleted_s
     # What this batch added, by table and content, oldest first.
@@ -165,14 +168,19 @@ class BucketState:
                 return True
         return False
 
+    def expired_since(self, table: TableId) -> int:
+        """Up to which second a table's expiries were delivered."""
+        return self.expired.get(table, self.expired_to)
+
     def due(self, table: TableId, now_s: int) -> Any:
         """The keys of entries that may have something that expired since the last batch, sorted."""
+        since_s = self.expired_since(table)
         out = []
         for source in self._sources(table, Content.ROWS):
             if isinstance(source, Piece) and not 0 < source.due_first <= now_s:
                 continue
             entries = source.entries() if isinstance(source, Piece) else source
-            out.append(entries.keys[(entries.due > self.expired_to) & (entries.due <= now_s)])
+            out.append(entries.keys[(entries.due > since_s) & (entries.due <= now_s)])
         return np.unique(np.concatenate(out)) if out else np.zeros(0, np.uint64)
 
     def count(self, table: TableId) -> int:

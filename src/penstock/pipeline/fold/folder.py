@@ -86,7 +86,7 @@ class Folder:
                     if len(told):
                         yield told if self._every else told.last()
             return
-        known = set(state.tables())
+        known = set(state.tables()) - state.aside
         for table in sorted(known | set(tables) | set(repairs) | self._moves.keys()):
             several, repaired = tables.get(table, []), repairs.get(table, [])
             if table in self._moves:

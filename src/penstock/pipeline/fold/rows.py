@@ -452,7 +452,7 @@ class RowFold:
     # What time takes away.
 
     def _expire(self) -> None:
-        now_s, since_s = self.state.now_s, self.state.expired_to
+        now_s, since_s = self.state.now_s, self.state.expired_since(self.schema.table)
         due = self.state.due(self.schema.table, now_s)
         if not len(due):
             return

@@ -79,6 +79,12 @@ class StateStore:
         due = [bucket.due_s for bucket in known.state.values() if bucket.due_s] if known else []
         return min(due, default=None)
 
+    def expired(self) -> dict[int, int]:
+        """By bucket the second up to which expiries were delivered."""
+        known = self._last()
+        state = known.state if known else {}
+        return {bucket: state[bucket].expired_to if bucket in state else 0 for bucket in range(self.buckets)}
+
     def load(self, batches: Iterable[ChangeBatch]) -> None:
         """Begin with the rows of these changes, of a snapshot or of a target's rows: no record is made of them."""
         bootstrap.load(self, batches)

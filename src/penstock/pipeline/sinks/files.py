@@ -14,15 +14,16 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from penstock.errors import StorageError
+from penstock.errors import CorruptCheckpoint, PenstockError, StorageError
 from penstock.log import names, sealed
 from penstock.model.schema import TableSchema
 from penstock.pipeline.records import Records
 from penstock.pipeline.sinks.begun import Begun
 from penstock.pipeline.sinks.file_formats import RecordFile, open_file, suffix
 from penstock.pipeline.sinks.known_schemas import KnownSchemas, same_column
+from penstock.pipeline.sinks.refusals import refusals
 from penstock.pipeline.sinks.sink import Delivered, Sink, Task, Writer, about
 from penstock.pipeline.transforms.projection import Projection
 from penstock.settings import RecordType
@@ -31,6 +32,9 @@ from penstock.system.files import OsFiles, sync_parents
 
 MANIFESTS = "_manifests"
 _UNFINISHED = ".unfinished"
+_REFUSED = "cannot write files"
+# More than the list of any batch's files takes.
+_MANIFEST_BYTES_MAX = 256 << 20
 # Of a batch's number in names, so that they are sorted as batches are.
 _DIGITS = 12
 # Records are written in pieces of at most so many, so that rendering them takes bounded memory.
@@ -94,24 +98,52 @@ class FilesSink(Sink):
     def commit(self, pipeline: str, batch: int, payloads: Sequence[bytes]) -> None:
         root = self._settings.directory
         entries = [entry for payload in payloads if payload for entry in json.loads(payload)]
-        if not entries:
+        manifest = root / MANIFESTS / f"{stem(pipeline, batch)}.json"
+        if not entries and not manifest.exists():
             return
         entries.sort(key=lambda entry: str(entry["file"]))
         try:
-            for entry in entries:
-                _rename(root / entry.pop("written"), root / entry["file"])
+            _make_visible(root, entries)
             directories = {str((root / entry["file"]).parent) for entry in entries}
             files = OsFiles()
             for directory in directories:
                 _remove_others(Path(directory), stem(pipeline, batch), {Path(entry["file"]).name for entry in entries})
                 files.sync_directory(directory)
-            manifests = root / MANIFESTS
-            manifests.mkdir(exist_ok=True)
+            manifest.parent.mkdir(exist_ok=True)
             files.sync_directory(str(root))
+            _remove_left_out(root, manifest, {entry["file"] for entry in entries})
             content = {"pipeline": pipeline, "batch": batch, "files": entries}
-            sealed.write(files, str(manifests), f"{stem(pipeline, batch)}.json", content)
+            sealed.write(files, str(manifest.parent), manifest.name, content)
         except OSError as error:
             raise StorageError(f"cannot commit files: {error.strerror}", directory=root, batch=batch) from error
+
+
+def _make_visible(root: Path, entries: list[dict[str, Any]]) -> None:
+    """Give files their names; where a table's cannot have theirs, none of the table does."""
+    written = [(entry["table"], root / entry.pop("written"), root / entry["file"]) for entry in entries]
+    for table, hidden, final in written:
+        try:
+            with refusals(table, "cannot commit files"):
+                _rename(hidden, final)
+        except PenstockError:
+            for other, *names_ in written:
+                for name in names_ if other == table else ():
+                    with suppress(OSError):
+                        name.unlink(missing_ok=True)
+            raise
+
+
+def _remove_left_out(root: Path, manifest: Path, kept: set[str]) -> None:
+    """Remove what an earlier try of the batch has committed, and this one leaves out because its table is held."""
+    if not manifest.exists():
+        return
+    try:
+        before = sealed.read(OsFiles(), str(manifest), _MANIFEST_BYTES_MAX)["files"]
+        others = [entry["file"] for entry in before if entry["file"] not in kept]
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptCheckpoint("the manifest of a batch is damaged", file=manifest) from error
+    for name in others:
+        (root / name).unlink(missing_ok=True)
 
 
 def stem(pipeline: str, batch: int) -> str:
@@ -157,7 +189,7 @@ class FilesWriter(Writer):
         projection = self._projections.get(records.schema.fingerprint)
         if projection is not None:
             records = projection.apply(records)
-        try:
+        with refusals(records.schema.table, _REFUSED):
             for start in range(0, len(records), _PIECE):
                 part = records if len(records) <= _PIECE else _part(records, start)
                 file = self._file(records.schema)
@@ -165,15 +197,10 @@ class FilesWriter(Writer):
                 file.records += len(part)
                 if file.file.size >= self._settings.file_bytes_max:
                     self._close(records.schema)
-        except OSError as error:
-            raise self._failed(error) from error
 
     def finish(self) -> Delivered:
-        try:
-            for schema in list(self._open):
-                self._close(schema)
-        except OSError as error:
-            raise self._failed(error) from error
+        for schema in list(self._open):
+            self._close(schema)
         records = sum(int(str(entry["records"])) for entry in self._done)
         size = sum(int(str(entry["bytes"])) for entry in self._done)
         payload = json.dumps(self._done).encode() if self._done else b""
@@ -186,9 +213,6 @@ class FilesWriter(Writer):
                 opened.file.close()
         for path in self._hidden:
             path.unlink(missing_ok=True)
-
-    def _failed(self, error: OSError) -> StorageError:
-        return StorageError(f"cannot write files: {error.strerror or error}", directory=self._settings.directory)
 
     def _file(self, schema: TableSchema) -> _Open:
         opened = self._open.get(schema)
@@ -210,10 +234,11 @@ class FilesWriter(Writer):
 
     def _close(self, schema: TableSchema) -> None:
         opened = self._open.pop(schema)
-        opened.file.close()
-        with opened.hidden.open("rb") as file:
-            os.fsync(file.fileno())
-            size = file.seek(0, os.SEEK_END)
+        with refusals(schema.table, _REFUSED):
+            opened.file.close()
+            with opened.hidden.open("rb") as file:
+                os.fsync(file.fileno())
+                size = file.seek(0, os.SEEK_END)
         self._done.append(
             {
                 "file": opened.final,

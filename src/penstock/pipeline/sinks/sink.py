@@ -109,6 +109,10 @@ class Sink(ABC):
     # The least that its records must say, and whether it wants every change or only the last one of each row.
     record: RecordType = RecordType.CHANGE
     every: bool = True
+    # Whether a writer that has finished has given its records for good, and gives none of them when it is done again.
+    once: bool = False
+    # Whether what a commit has added stays, and would be there twice if the same changes came again in another batch.
+    final: bool = False
 
     def keep_in(self, directory: Path, pipeline: str) -> None:  # noqa: B027
         """On the driver, before anything else: where the sink may keep what it must know of its pipeline."""

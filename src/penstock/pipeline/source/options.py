@@ -17,6 +17,7 @@ from typing import Any
 from penstock.errors import InvalidSetting
 from penstock.model.change import Op
 from penstock.model.schema import TableId
+from penstock.pipeline.source.held import NOTHING, Held
 from penstock.settings.log import RetentionSettings
 from penstock.settings.loss import OnLoss
 
@@ -57,6 +58,7 @@ class SourceOptions:
     subscription: str | None = None
     retention: RetentionSettings | None = None
     wake: str | None = None
+    held: Held = NOTHING
     on_loss: OnLoss = OnLoss.FAIL
     retry_s: float = 30.0
 
@@ -227,6 +229,7 @@ _READ: dict[str, Callable[[str], Any]] = {
     "subscription": str,
     "retention": _retention,
     "wake": str,
+    "held": Held.from_text,
     "on_loss": _loss,
     "linger_s": _seconds,
     "retry_s": _seconds,

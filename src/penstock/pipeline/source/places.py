@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
-from penstock.errors import CorruptLog, PositionBehind
+from penstock.errors import CorruptLog, PenstockError, PositionBehind
 from penstock.log import snapshot_requests
 from penstock.log.log_directory import LogDirectory, LogEntry
 from penstock.log.names import encode
@@ -23,6 +23,7 @@ from penstock.log.subscription import Start, Subscription
 from penstock.log.watermark import Watermark
 from penstock.model.position import Position
 from penstock.model.schema import TableId
+from penstock.pipeline.source.held import naming
 from penstock.pipeline.source.options import SourceOptions
 from penstock.pipeline.source.remote import Access, Agent
 from penstock.system.clock import SystemClock
@@ -54,6 +55,14 @@ class Place(Protocol):
         """Whether the last look found the log, wanted or not."""
         ...
 
+    def unreadable(self, log_id: str) -> PenstockError | None:
+        """What is wrong with a log that the last look passed over."""
+        ...
+
+    def tables(self) -> dict[str, TableId]:
+        """Of which table each log is, also those that cannot be read."""
+        ...
+
     def reader(self, address: Address) -> LogReader:
         """A reader of the log, which the place keeps."""
         ...
@@ -81,6 +90,7 @@ class LocalPlace:
         self._directory = LogDirectory(root)
         self._retention = options.retention
         self._wants = _chooser(options)
+        self._held = options.held.logs
         self._label = os.path.basename(os.path.abspath(root))
         self._addresses: dict[str, Address] = {}
         self._entries: dict[str, LogEntry] | None = None
@@ -94,10 +104,27 @@ class LocalPlace:
                 for entry in entries.values()
                 if self._wants(entry.table, entry.name, entry.parked, entry.node or self._label)
             }
-        return {log_id: (address, self._directory.watermark(log_id)) for log_id, address in self._addresses.items()}
+        return {
+            log_id: (address, self._watermark(address))
+            for log_id, address in self._addresses.items()
+            # Nobody reads them, and whatever is wrong with them is known.
+            if log_id not in self._held
+        }
+
+    def _watermark(self, address: Address) -> Watermark:
+        with naming(lambda: (address,)):
+            return self._directory.watermark(address.log_id)
 
     def has(self, log_id: str) -> bool:
         return self._entries is not None and log_id in self._entries
+
+    def unreadable(self, log_id: str) -> PenstockError | None:
+        found = self._directory.unreadable().get(log_id)
+        return None if found is None else found[1]
+
+    def tables(self) -> dict[str, TableId]:
+        found = {log_id: entry.table for log_id, entry in self._directory.look().items()}
+        return found | {log_id: table for log_id, (table, _) in self._directory.unreadable().items()}
 
     def reader(self, address: Address) -> LogReader:
         return self._directory.reader(address.log_id)
@@ -152,6 +179,13 @@ class RemotePlace:
 
     def has(self, log_id: str) -> bool:
         return log_id in self._found
+
+    def unreadable(self, log_id: str) -> PenstockError | None:  # noqa: ARG002
+        # An agent does not serve such a log, and does not say why.
+        return None
+
+    def tables(self) -> dict[str, TableId]:
+        return {served.log_id: served.table for served in self._agent.logs()}
 
     def reader(self, address: Address) -> LogReader:
         return _kept(self._readers, address, lambda: LogReader(address.log_id, files=self._agent))

@@ -22,8 +22,10 @@ from penstock.errors import ChangesLost, CorruptCheckpoint, PenstockError
 from penstock.log.subscription import Start
 from penstock.log.watermark import Watermark
 from penstock.model.position import Position
+from penstock.model.schema import TableId
 from penstock.pipeline.source.admission import Limits, admit
 from penstock.pipeline.source.backlog import Backlog, by_hand, earliest, is_new, reach_at
+from penstock.pipeline.source.held import SetBack, naming
 from penstock.pipeline.source.options import COMMITTED, EARLIEST, LATEST, SourceOptions
 from penstock.pipeline.source.places import Address, Place, places
 from penstock.pipeline.source.portions import Piece, by_node, together
@@ -107,6 +109,10 @@ class Planner:
         self._committed: dict[str, _Committed] = {}
         self._delivered: dict[str, Reach] = {}
         self._seen: dict[str, Seen] = {}
+        self._held = options.held
+        self._set_back = SetBack(options.held)
+        # Tables of logs that this query has seen, for what is told of a log that is gone.
+        self._tables: dict[str, TableId] = {}
 
     def look(self) -> dict[str, Seen]:
         """Every log that is wanted."""
@@ -117,11 +123,13 @@ class Planner:
             for place, found in zip(self._places, looks, strict=True)
             for log_id, (address, mark) in found.items()
         }
+        self._tables |= {log_id: seen.address.table for log_id, seen in self._seen.items()}
         return self._seen
 
     def initial(self) -> dict[str, Reach]:
         """Where a new query begins in each log."""
-        return {log_id: self._begin(seen, self._options.starting) for log_id, seen in self.look().items()}
+        with naming(self._addresses):
+            return {log_id: self._begin(seen, self._options.starting) for log_id, seen in self.look().items()}
 
     def freeze(self) -> None:
         """Read nothing that comes later than now."""
@@ -133,8 +141,13 @@ class Planner:
 
     def latest(self, start: Mapping[str, Reach], limits: Limits) -> dict[str, Reach]:
         """How far the next batch goes. The same as `start` when there is nothing new."""
+        with naming(self._addresses):
+            return self._latest(start, limits)
+
+    def _latest(self, start: Mapping[str, Reach], limits: Limits) -> dict[str, Reach]:
         seen = self.look()
         out = self._still_there(start)
+        left = self._held.tables | self._set_back.apply(out)
         for log_id, before in out.items():
             # What an earlier run of the query delivered, it committed; only what moves is committed again.
             self._committed.setdefault(log_id, _Committed(before, -COMMIT_S))
@@ -148,12 +161,15 @@ class Planner:
             if reach is None:
                 # A table that is new, or a node that joined: it is read from its beginning.
                 reach = begun[log_id] = self._begin(one, EARLIEST)
+            if one.address.table in left:
+                continue
             if is_new(reach, mark, lambda one=one: one.place.reader(one.address)):  # type: ignore[misc]
                 news.append((one, reach, Reach.of(mark)))
         if self._lingers(news):
             return out
         out |= begun
         backlogs = [self._backlog(one, reach, end) for one, reach, end in news]
+        self._set_back.planned(backlog.address.log_id for backlog in backlogs)
         for backlog, end in zip(backlogs, admit(backlogs, limits, self._turn), strict=True):
             out[backlog.address.log_id] = self._check(backlog, backlog.within_era(end), False)
         self._turn += 1
@@ -179,13 +195,19 @@ class Planner:
 
     def partitions(self, start: Mapping[str, Reach], end: Mapping[str, Reach]) -> list[list[Piece]]:
         """What to read between two offsets, divided among tasks."""
-        missing = [log_id for log_id in end if log_id not in self._seen]
+        with naming(self._addresses):
+            return self._partitions(start, end)
+
+    def _partitions(self, start: Mapping[str, Reach], end: Mapping[str, Reach]) -> list[list[Piece]]:
+        missing = [log_id for log_id in end if log_id not in self._seen and log_id not in self._held.logs]
         seen = self.look() if missing or not self._seen else self._seen
         backlogs = []
         for log_id, until in end.items():
             one = seen.get(log_id)
+            if self._set_back.unread(log_id):
+                continue
             if one is None:
-                if start.get(log_id) != until:
+                if log_id not in self._held.logs and start.get(log_id) != until:
                     self._lost_log(log_id)
                 continue
             begin = start.get(log_id) or earliest(one.place.reader(one.address))
@@ -198,11 +220,11 @@ class Planner:
     def commit(self, end: Mapping[str, Reach]) -> None:
         """Everything up to `end` is delivered."""
         name = self._options.subscription
-        self._delivered = dict(end)
+        self._delivered = self._set_back.delivered(end)
         if name is None:
             return
         now = self._monotonic()
-        for log_id, reach in end.items():
+        for log_id, reach in self._delivered.items():
             done = self._committed.get(log_id) or _Committed(BEGINNING, -COMMIT_S)
             if reach.last <= done.reach.last:
                 continue
@@ -294,8 +316,10 @@ class Planner:
         """The logs of an offset, without those that are not wanted any more."""
         out = {}
         for log_id, reach in start.items():
-            if log_id in self._seen:
+            if log_id in self._seen or log_id in self._held.logs:
                 out[log_id] = reach
+            elif (trouble := self._unreadable(log_id)) is not None:
+                raise trouble
             elif any(place.has(log_id) for place in self._places):
                 # It is there, but the query was started again without its table.
                 continue
@@ -307,9 +331,16 @@ class Planner:
                 self._lost_log(log_id)
         return out
 
+    def _unreadable(self, log_id: str) -> PenstockError | None:
+        return next((found for place in self._places if (found := place.unreadable(log_id)) is not None), None)
+
+    def _addresses(self) -> list[Address]:
+        return [seen.address for seen in self._seen.values()]
+
     def _lost_log(self, log_id: str) -> None:
         if self._options.on_loss is not OnLoss.SKIP:
-            raise ChangesLost("a log that this query was reading is gone, and what it held", log=log_id)
+            table = self._tables.get(log_id)
+            raise ChangesLost("a log that this query was reading is gone, and what it held", log=log_id, table=table)
         if log_id not in self._gone:
             self._gone.add(log_id)
             log.warning("log gone", log=log_id)

@@ -33,17 +33,19 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from penstock.errors import InvalidSetting
+from penstock.errors import InvalidSetting, PenstockError
 from penstock.model.schema import TableId, TableSchema
 from penstock.pipeline.eras import Header, prepared_as
 from penstock.pipeline.runs import RUN_SCHEMA
 from penstock.pipeline.source.admission import Limits
 from penstock.pipeline.source.flat import FlatBatches
+from penstock.pipeline.source.held import NOTHING, Held, naming
 from penstock.pipeline.source.options import RUNS, SourceOptions, parse
-from penstock.pipeline.source.places import access, open_reader
+from penstock.pipeline.source.places import access, open_reader, places
 from penstock.pipeline.source.planner import Planner
 from penstock.pipeline.source.portions import Piece, copied_tables
 from penstock.pipeline.source.reach import from_offset, tick_of, to_offset
+from penstock.pipeline.source.reach import parse as parse_reach
 from penstock.pipeline.source.stretches import gather, read_runs
 from penstock.pipeline.source.table_version import TableVersion
 from penstock.pipeline.source.wake import Wake
@@ -109,18 +111,21 @@ class Schemas(NamedTuple):
     settled: list[Header]
 
 
-def schemas(settings: Settings) -> Schemas:
-    """Only headers of files are read: the first one's and the last one's of each log."""
-    planner = Planner(parse(pipeline_options(settings, 1)), holds=False)
+def schemas(settings: Settings, held: Held = NOTHING) -> Schemas:
+    """Only headers of files are read: the first one's and the last one's of each log; of tables that are held, none."""
+    planner = Planner(parse({**pipeline_options(settings, 1), "held": held.to_text()}), holds=False)
     newest: dict[tuple[TableId, str], TableSchema] = {}
     headers: list[Header] = []
     changed: set[TableId] = set()
     altered: set[TableId] = set()
     try:
         for seen in planner.look().values():
-            reader = seen.place.reader(seen.address)
-            numbers = reader.numbers()
-            oldest, schema = (reader.heading(number).schema for number in (numbers[0], numbers[-1]))
+            if seen.address.table in held.tables:
+                continue
+            with naming(lambda seen=seen: (seen.address,)):  # type: ignore[misc]
+                reader = seen.place.reader(seen.address)
+                numbers = reader.numbers()
+                oldest, schema = (reader.heading(number).schema for number in (numbers[0], numbers[-1]))
             newest[schema.table, schema.fingerprint] = schema
             if seen.mark.rows:
                 changed.add(schema.table)
@@ -133,6 +138,47 @@ def schemas(settings: Settings) -> Schemas:
     several = Counter(table for table, _ in {(one.schema.table, prepared_as(one.schema)) for one in headers})
     settled = [one for one in headers if one.schema.table in changed - altered and several[one.schema.table] == 1]
     return Schemas(found, settled)
+
+
+def headers(settings: Settings, moved: Mapping[str, tuple[str | None, str]]) -> list[Header]:
+    """What the files say of which a batch takes changes. `moved`: by log, from where to where the batch goes."""
+    planner = Planner(parse(pipeline_options(settings, 1)), holds=False)
+    out = []
+    try:
+        seen = planner.look()
+        for log_id, (start, end) in moved.items():
+            one = seen.get(log_id)
+            if one is None:
+                continue
+            with naming(lambda one=one: (one.address,)):  # type: ignore[misc]
+                reader = one.place.reader(one.address)
+                first = 0 if start is None else parse_reach(start).last.file
+                wanted = [number for number in reader.numbers() if first <= number <= parse_reach(end).last.file]
+                out += [Header(one.address.node, reader.heading(number).schema) for number in wanted]
+    finally:
+        planner.close()
+    return out
+
+
+class Logs(NamedTuple):
+    """The logs of a pipeline: of which table each is, and what is wrong with those that cannot be read."""
+
+    tables: dict[str, TableId]
+    unreadable: dict[TableId, PenstockError]
+
+
+def logs(settings: Settings) -> Logs:
+    """No log is read but for what it is."""
+    tables: dict[str, TableId] = {}
+    unreadable: dict[TableId, PenstockError] = {}
+    for place in places(parse(pipeline_options(settings, 1))):
+        try:
+            found = place.tables()
+            wrong = {table: error for log_id, table in found.items() if (error := place.unreadable(log_id)) is not None}
+            tables, unreadable = tables | found, unreadable | wrong
+        finally:
+            place.close()
+    return Logs(tables, unreadable)
 
 
 class LogPartition(InputPartition):
@@ -192,7 +238,8 @@ class _Shape:
         opened = ((piece.address, open_reader(piece.address, how), piece.stretch) for piece in pieces)
         if self.version is None:
             copied = copied_tables(pieces) if options.distinct else frozenset()
-            yield from read_runs(opened, options.buckets, copied)
+            with naming(lambda: [piece.address for piece in pieces]):
+                yield from read_runs(opened, options.buckets, copied)
             return
         flat = FlatBatches(self.version.schema, self.arrow, options.operations)
         for address, reader, stretch in opened:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.errors import StorageError
+from penstock.errors import DiskFull, StorageError
 from penstock.formats.json import to_json
 from penstock.log import sealed
 from penstock.model import types as t
@@ -264,7 +264,7 @@ def test_a_full_disk_fails_the_batch(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     sink = sink_in(tmp_path)
     monkeypatch.setattr("penstock.pipeline.sinks.files.os.fsync", refuse)
-    with pytest.raises(StorageError, match="No space left on device"):
+    with pytest.raises(DiskFull, match="no room"):
         write(sink, 1, rows(1))
     monkeypatch.undo()
     assert list((tmp_path / "shop.orders").iterdir()) == []

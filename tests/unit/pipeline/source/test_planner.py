@@ -21,6 +21,7 @@ from penstock.model import types as t
 from penstock.model.schema import TableId
 from penstock.pipeline import runs
 from penstock.pipeline.source.admission import Limits
+from penstock.pipeline.source.held import Held
 from penstock.pipeline.source.options import parse
 from penstock.pipeline.source.places import access, open_reader
 from penstock.pipeline.source.planner import BURST_ROWS, COMMIT_S, Planner
@@ -677,3 +678,55 @@ def test_a_compressed_log_is_read_too(tmp_path: Path) -> None:
     directory = write(tmp_path, "orders", 0, 40, each=5, settings=settings, note="x" * 200)
     batches = read_all(planner(tmp_path), Limits(rows=33))
     assert [number for one in batches for number in one] == ids_in(directory)
+
+
+def test_log_that_a_batch_left_out_is_set_back_and_its_subscription_stays(tmp_path: Path) -> None:
+    directory = write(tmp_path, "orders", 0, 1, each=5)
+    options = {"subscription": "me", "path": str(tmp_path), "shape": "runs"}
+    first = Planner(parse(options))
+    begin = first.initial()
+    before = first.latest(begin, NO_LIMIT)
+    first.commit(before)
+    first.close()
+    write(tmp_path, "orders", 5, 1, each=5)
+    first = Planner(parse(options))
+    after = first.latest(before, NO_LIMIT)
+    [log] = after
+    held = Held(
+        waiting=frozenset({TableId("shop", "orders")}),
+        back={log: (str(before[log]), str(after[log]))},
+        unread=frozenset({log}),
+    )
+    plan = Planner(parse({**options, "held": held.to_text()}))
+    # The batch that was noted is done again, without it.
+    assert plan.partitions(before, after) == []
+    plan.commit(after)
+    assert _position(directory) == before[log].last
+    assert plan.latest(after, NO_LIMIT) == before
+    assert plan.partitions(after, before) == []
+    # Then it is read from where it was.
+    again = plan.latest(before, NO_LIMIT)
+    assert again == after
+    assert ids(plan.partitions(before, again)) == [5, 6, 7, 8, 9]
+    plan.commit(again)
+    plan.close()
+    assert _position(directory) == after[log].last
+
+
+def test_held_table_stays_where_it_is_while_others_are_read(tmp_path: Path) -> None:
+    write(tmp_path, "orders", 0, 1, each=5)
+    write(tmp_path, "people", 10, 1, each=5)
+    start = planner(tmp_path).initial()
+    orders = next(log for log, seen in planner(tmp_path).look().items() if seen.address.table.table == "orders")
+    held = Held(tables=frozenset({TableId("shop", "orders")}), logs=frozenset({orders}))
+    shutil.rmtree(tmp_path / "shop.orders")
+    plan = planner(tmp_path, held=held.to_text())
+    end = plan.latest(start, NO_LIMIT)
+    assert end[orders] == start[orders]
+    assert ids(plan.partitions(start, end)) == [10, 11, 12, 13, 14]
+
+
+def _position(directory: str) -> Any:
+    [found] = load_all(OsFiles(), directory).values()
+    assert isinstance(found, Checkpoint)
+    return found.position

@@ -44,6 +44,7 @@ class KafkaSink(Sink):
     def __init__(self, settings: KafkaSettings) -> None:
         self._settings = settings
         self.record: RecordType = settings.record
+        self.once = settings.delivery is Delivery.EXACTLY_ONCE
         self._prepared = Prepared()
         self._known = KnownSchemas(settings.schema_policy)
 

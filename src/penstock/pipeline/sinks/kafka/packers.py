@@ -79,6 +79,7 @@ class Packers:
                 raise TargetRefused(
                     f"{self._refused} records of one task cannot be delivered, the last one because "
                     f"{parcel.dead[-1].reason}",
+                    table=records.schema.table,
                     topic=parcel.topic,
                     setting="kafka.refused_records_max",
                 )

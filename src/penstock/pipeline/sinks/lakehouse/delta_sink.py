@@ -32,11 +32,13 @@ from penstock.pipeline.sinks.lakehouse.history import CHANGE_FIELDS, check_no_cl
 from penstock.pipeline.sinks.lakehouse.rows import dead_letters
 from penstock.pipeline.sinks.lakehouse.storage import Storage, side_by_side
 from penstock.pipeline.sinks.left_out import LeftOut
+from penstock.pipeline.sinks.refusals import refusals
 from penstock.pipeline.sinks.sink import DeadLetter, Delivered, Sink, Task, Writer, about
 from penstock.settings import RecordType
 from penstock.settings.sinks import DeltaSettings, LakeCodec
 
 CURRENT, HISTORY = "current", "history"
+_REFUSED = "cannot write files of a Delta table"
 
 
 class DeltaSink(Sink):
@@ -48,6 +50,7 @@ class DeltaSink(Sink):
     def __init__(self, settings: DeltaSettings) -> None:
         self.settings = settings
         self.every = settings.history
+        self.final = settings.history
         # Of this process only: tables do not travel to tasks.
         self._tables: dict[tuple[str, TableId], DeltaTable] = {}
         self._current: dict[TableId, CurrentTable] = {}
@@ -283,12 +286,14 @@ class DeltaWriter(Writer):
     def _add(self, rows: CurrentRows | AppendedRows | None, records: Records) -> None:
         if rows is None:
             return
-        poison = rows.add(records)
+        with refusals(records.schema.table, _REFUSED):
+            poison = rows.add(records)
         # With both kinds of table, the history's writer has met the same records already.
         if isinstance(rows, AppendedRows) or not self._sink.settings.history:
             self._dead += dead_letters(records, poison, self._sink.name)
         if rows.buffered_bytes > self._sink.settings.buffer_bytes:
-            rows.flush()
+            with refusals(records.schema.table, _REFUSED):
+                rows.flush()
 
     def _make_current(self, table: TableId) -> CurrentRows | AppendedRows | None:
         if not self._sink.settings.deletion_vectors:
@@ -319,7 +324,8 @@ class DeltaWriter(Writer):
 
         def finish(entry: tuple[str, TableId, CurrentRows | AppendedRows]) -> dict[str, Any]:
             kind, table, rows = entry
-            return {"kind": kind, "table": list(table), "bucket": self._task.bucket, **rows.finish()}
+            with refusals(table, _REFUSED):
+                return {"kind": kind, "table": list(table), "bucket": self._task.bucket, **rows.finish()}
 
         reports = side_by_side(finish, open_tables)
         payload = json.dumps(reports, separators=(",", ":")).encode() if reports else b""

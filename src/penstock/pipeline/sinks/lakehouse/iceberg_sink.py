@@ -31,12 +31,14 @@ from penstock.pipeline.sinks.lakehouse.source_note import SourceNote
 from penstock.pipeline.sinks.lakehouse.spool import read_spool, spooled_rows
 from penstock.pipeline.sinks.lakehouse.storage import Storage
 from penstock.pipeline.sinks.left_out import LeftOut
+from penstock.pipeline.sinks.refusals import refusals
 from penstock.pipeline.sinks.sink import DeadLetter, Delivered, Sink, Task, Writer, about
 from penstock.settings import RecordType
 from penstock.settings.sinks import IcebergSettings
 from penstock.system.files import OsFiles, sync_parents
 
 CURRENT, HISTORY = "current", "history"
+_REFUSED = "cannot write to the spool of an Iceberg table"
 _SCHEMA_FILE = "schema"
 _DURABLE = "penstock.pipeline.sinks.lakehouse.durable_io.DurableFileIO"
 # In its metadata: what the table has noted of its source.
@@ -54,6 +56,7 @@ class IcebergSink(Sink):
     def __init__(self, settings: IcebergSettings) -> None:
         self.settings = settings
         self.every = settings.history
+        self.final = settings.history
         # Of this process only: neither catalog nor tables travel to tasks.
         self._catalog: Catalog | None = None
         self._tables: dict[tuple[str, TableId], IcebergTable] = {}
@@ -293,13 +296,15 @@ class IcebergWriter(Writer):
         part = self._part(kind, records)
         part.rows.append(rows)
         if sum(each.nbytes for each in part.rows) > self._sink.settings.buffer_bytes:
-            part.flush()
+            with refusals(records.schema.table, _REFUSED):
+                part.flush()
 
     def finish(self) -> Delivered:
         reports = []
         size = 0
         for (kind, table), part in self._spooled.items():
-            part.flush()
+            with refusals(table, _REFUSED):
+                part.flush()
             size += part.size
             report = {"kind": kind, "table": list(table), "key": part.shape.note.key}
             reports.append({**report, "paths": part.paths, "truncated": part.truncated})

@@ -309,9 +309,8 @@ class Indices:
         if answer.status == 200:
             return
         if answer.status in (401, 403):
-            raise TargetRefused(
-                f"the search cluster refuses access to an index: {answer.reason()}", index=index, table=table
-            )
+            why = f"the search cluster refuses access to an index: {answer.reason()}"
+            raise TargetRefused(why, index=index, table=table)
         raise SchemaUnfit(f"the search cluster refuses the mapping: {answer.reason()}", index=index, table=table)
 
     def _ask(self, method: str, path: str, content: object = None) -> Answer:

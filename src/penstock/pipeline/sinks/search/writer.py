@@ -217,7 +217,10 @@ class SearchWriter(Writer):
                 again.append(entry)
                 busy = kind
             elif kind in ("index_not_found_exception", "security_exception") or status in (401, 403):
-                raise TargetRefused(f"the search cluster refuses documents: {kind}", url=self._client.place)
+                table = entry[0].records.schema.table
+                raise TargetRefused(
+                    f"the search cluster refuses documents: {kind}", url=self._client.place, table=table
+                )
             else:
                 self._refuse(entry, _reason(kind, error))
         if not again:
