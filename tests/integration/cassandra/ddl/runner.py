@@ -173,7 +173,6 @@ class Runner:
         self._ask(f"CREATE TABLE {CLOCK} (k int PRIMARY KEY) WITH cdc = true")
         self._ask(f"CREATE TABLE {CLOCK.keyspace}.lives (k int PRIMARY KEY)")
         self._paths["each"].logs = [self._steady.logs]
-        self._paths["end"].logs = [self._unread.logs]
         self._paths["interrupted"].logs = [self._interrupted.logs]
         for agent in (self._steady, self._interrupted, self._unread):
             agent.start()
@@ -276,11 +275,9 @@ class Runner:
         self._ask(f"CREATE TABLE {CLOCK.keyspace}.dropped (k int PRIMARY KEY) WITH cdc = true")
         self._ask(f"DROP TABLE {CLOCK.keyspace}.dropped")
         self._caught_up()
-        ended = self._home / "ended"
         self._unread.stop()
-        shutil.copytree(self._unread.logs, ended, ignore=shutil.ignore_patterns(".agent"))
+        self._paths["replaced"].logs = [self._copy(self._unread, "replaced")]
         self._unread.start()
-        self._paths["replaced"].logs = [ended]
         self._deliver(pipelines, "replaced", step)
         self._remove_old_segments(self._nodes[AGENTS.index("successor") % len(self._nodes)])
         self._successor.start()
@@ -294,17 +291,26 @@ class Runner:
             path.with_name(path.name.replace(".log", "_cdc.idx")).unlink(missing_ok=True)
 
     def _finish(self, pipelines: PipelineProcess, step: int) -> None:
-        self._paths["late"].logs = [self._successor.logs]
+        for agent in self._agents:
+            agent.stop()
+        late, replaced = self._paths["late"].logs, self._paths["replaced"].logs
+        late.append(self._copy(self._successor, "late"))
         self._deliver(pipelines, "late", step, judged=False)
-        self._paths["late"].logs.append(self._unread.logs)
-        self._paths["replaced"].logs.append(self._successor.logs)
-        self._deliver(pipelines, "interrupted", step)
-        self._deliver(pipelines, "replaced", step)
-        self._deliver(pipelines, "late", step)
-        self._paths["all"].logs = [agent.logs for agent in self._agents[1:]]
-        self._deliver(pipelines, "all", step)
+        late.append(self._copy(self._unread, "late"))
+        replaced.append(self._copy(self._successor, "replaced"))
+        self._paths["all"].logs = [self._copy(agent, "all") for agent in self._agents[1:]]
+        self._paths["end"].logs = [self._copy(self._unread, "end")]
+        for path in ("late", "replaced", "all", "interrupted"):
+            self._deliver(pipelines, path, step)
         # A real command at least once, as an operator starts it.
         self._deliver(None if len(self._groups) == 1 else pipelines, "end", step)
+
+    def _copy(self, agent: AgentProcess, path: str) -> Path:
+        """The logs of an agent that does not run, for one path alone: what all readers have read, a log deletes."""
+        assert not agent.runs
+        there = self._home / f"logs-of-{path}" / agent.name
+        shutil.copytree(agent.logs, there, ignore=shutil.ignore_patterns(".agent"))
+        return there
 
 
 def summary(play: Play) -> str:

@@ -136,6 +136,22 @@ UPDATE t USING TIMESTAMP 1600000 SET v = 'in time' WHERE k = 3
 """,
     ),
     Scenario(
+        "a second column is dropped as of an earlier time",
+        """
+CREATE TABLE t (k int PRIMARY KEY, a text, b text, w int) WITH cdc = true
+INSERT INTO t (k, a, b, w) VALUES (1, 'a', 'b', 1) USING TIMESTAMP 1000000
+INSERT INTO t (k, a, b, w) VALUES (2, 'a', 'b', 1) USING TIMESTAMP 2000000
+--
+ALTER TABLE t DROP a
+ALTER TABLE t ADD a text
+INSERT INTO t (k, w) VALUES (3, 3)
+--
+ALTER TABLE t DROP b USING TIMESTAMP 1500000
+ALTER TABLE t ADD b text
+INSERT INTO t (k, w) VALUES (4, 4)
+""",
+    ),
+    Scenario(
         "rows that only a dropped column kept alive",
         """
 CREATE TABLE t (k int, c int, v int, w int, s int static, PRIMARY KEY (k, c)) WITH cdc = true

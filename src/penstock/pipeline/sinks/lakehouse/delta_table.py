@@ -175,7 +175,9 @@ class DeltaTable:
         changed = bool(made.retyped)
         for number, add in enumerate(list(self.log.adds.values())):
             values = {made.renamed.get(name, name): value for name, value in (add.get("partitionValues") or {}).items()}
-            kept = [field for field in made.shape.schema if field.name not in values and field.name not in made.retyped]
+            # A column that is new may have the name that another one had in the file.
+            left_out = {*values, *made.retyped, *made.added}
+            kept = [field for field in made.shape.schema if field.name not in left_out]
             there = pa.schema([field.with_name(old_names.get(field.name, field.name)) for field in kept])
             rows = read_columns(self.storage.path(file_of(add["path"])), there, {})
             rows = rows.rename_columns([field.name for field in kept])

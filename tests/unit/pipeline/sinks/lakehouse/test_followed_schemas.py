@@ -210,6 +210,17 @@ def test_a_key_gets_the_name_of_a_column_that_was_dropped(kind: type[Bench], tmp
 
 
 @benches
+def test_a_column_gets_the_name_that_a_key_had(kind: type[Bench], tmp_path: Path) -> None:
+    bench = kind(tmp_path)
+    one = schema(key("k"), key("c", role=Role.CLUSTERING), text("v"))
+    two = schema(key("k"), key("d", role=Role.CLUSTERING), text("v"), text("c"), altered=2)
+    bench.deliver(records(one, [((1, 1), {"v": "x"}), ((1, 2), {"v": "y"})]))
+    bench.deliver(records(two, [((1, 2), {"v": "y", "c": "z"})]))
+    wanted = [{"k": 1, "d": 1, "v": "x", "c": None}, {"k": 1, "d": 2, "v": "y", "c": "z"}]
+    assert bench.rows() == in_order(wanted)
+
+
+@benches
 def test_a_target_that_was_made_before_there_were_notes_follows_a_renamed_key(
     kind: type[Bench], tmp_path: Path
 ) -> None:
