@@ -90,7 +90,9 @@ class CaptureLoop:
         self._stop = stop
         self._clock = clock
         self._announce = announce
-        self._decoder = Decoder(parts.schemas, captures=parts.choice.captures, parking=parts.parked, clock=clock)
+        self._decoder = Decoder(
+            parts.schemas, captures=parts.choice.captures, parking=parts.parked, clock=clock, tells_tables=True
+        )
         self._released = Released(parts.tail, parts.transfer, parts.space_bytes_max, settings, clock, parts.failed)
         parts.parked.before_taking = self._make_room
         # How far everything is durable, and what is saved of that.

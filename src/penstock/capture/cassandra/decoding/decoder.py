@@ -158,8 +158,11 @@ class Decoder:
         parking: Parking,
         clock: Clock | None = None,
         batch_bytes_max: int = 8 << 20,
+        tells_tables: bool = False,
     ) -> None:
+        """`tells_tables`: a table that takes the name of a dropped one begins with a truncation, for its change log."""
         self._schemas = schemas
+        self._tells_tables = tells_tables
         self._captures = captures
         self._parking = parking
         self._clock = clock or SystemClock()
@@ -258,7 +261,7 @@ class Decoder:
         """Definitions of these tables are new or have changed: use them, and decode what waited for them."""
         if not self._now:
             self._now = self._clock.now_us()
-        for table in self._schemas.take_replacing():
+        for table in self._schemas.take_replacing() if self._tells_tables else ():
             if self._captures(table) and (table.id in self._tables or self._put(table)):
                 self._renew(table.id)
                 self._tell_era(table.id, table.schema.altered, self._file, int(self._kernel.position))
