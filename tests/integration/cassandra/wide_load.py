@@ -148,8 +148,8 @@ class WideLoad:
                 yield cluster_load.any_write(KEYSPACE, self._random, number)
 
     def _definitions(self) -> list[Callable[[int], Iterator[str]]]:
-        kinds = [self._add_column, self._add_field, self._add_table, self._add_column, self._drop_column]
-        kinds += [self._add_again, self._truncate]
+        kinds: list[Callable[[int], Iterator[str]]] = [self._add_column, self._add_field, self._add_table]
+        kinds += [self._add_column, self._drop_column, self._add_again, self._truncate]
         if MADE_AGAIN:
             kinds.append(self._make_again)
         return kinds
