@@ -18,7 +18,8 @@ COUNTED = ("crash schedules", "refusal schedules", "kills")
 
 def differences(wanted: Iterable[object], found: Iterable[object]) -> Counter[str]:
     """How many of the wanted are not there, and how many are there that nobody wanted, or once too often."""
-    want, have = Counter(wanted), Counter(found)
+    # By iterating: of mappings the keys are counted.
+    want, have = Counter(iter(wanted)), Counter(iter(found))
     return Counter(lost=(want - have).total(), invented=(have - want).total())
 
 
