@@ -223,7 +223,8 @@ def test_a_schema_that_the_registry_refuses_stops_the_batch_with_subject_and_ver
     sink.prepare([_altered(1, Column("age", t.TEXT))])
     with pytest.raises(SchemaRefused, match="does not fit the versions before") as refusal:
         sink.prepare([_altered(2, Column("age", t.INT32))])
-    assert refusal.value.place == {"subject": f"{topic_of(settings)}-value", "version": 1}
+    place = {"subject": f"{topic_of(settings)}-value", "version": 1, "table": USERS.table}
+    assert refusal.value.place == place
 
 
 def test_a_sink_that_is_set_to_stop_knows_the_schema_of_an_earlier_run(
@@ -234,7 +235,8 @@ def test_a_sink_that_is_set_to_stop_knows_the_schema_of_an_earlier_run(
     KafkaSink(settings).prepare([USERS])
     with pytest.raises(SchemaRefused, match="set to stop") as refusal:
         KafkaSink(settings).prepare([_altered(2, Column("city", t.TEXT))])
-    assert refusal.value.place == {"subject": f"{topic_of(settings)}-value", "version": 1}
+    place = {"subject": f"{topic_of(settings)}-value", "version": 1, "table": USERS.table}
+    assert refusal.value.place == place
     # The new schema was not registered on the way.
     with urllib.request.urlopen(f"{registry.url}/subjects/{topic_of(settings)}-value/versions", timeout=60) as answer:
         assert json.load(answer) == [1]
