@@ -124,15 +124,7 @@ class DeltaTable:
             if made.shape.note == old.note and not made.altered:
                 return made.ignored
             if self._alter(made):
-                if made.altered:
-                    log.info(
-                        "lakehouse table altered",
-                        table=self.name,
-                        added=made.added,
-                        widened=made.widened,
-                        renamed=made.renamed,
-                        retyped=made.retyped,
-                    )
+                made.note(self.name)
                 return made.ignored
             self.log.refresh()
         raise DeliveryFailed("the table is changed by others all the time", table=self.name)

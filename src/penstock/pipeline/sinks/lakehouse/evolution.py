@@ -22,12 +22,15 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import pyarrow as pa
+import structlog
 
 from penstock.errors import SchemaRefused, SchemaUnfit
 from penstock.model.schema import Column, TableSchema
 from penstock.pipeline.sinks.lakehouse.source_note import SourceNote
 from penstock.pipeline.sinks.lakehouse.types import lake_type, merged
 from penstock.settings import SchemaPolicy
+
+log = structlog.get_logger()
 
 _NUMBERS_MAX = 1000
 
@@ -71,6 +74,18 @@ class Evolution:
     def altered(self) -> bool:
         """Whether the columns have changed, and not only the note."""
         return bool(self.added or self.widened or self.renamed or self.retyped)
+
+    def note(self, table: object) -> None:
+        """Log what became of a table's columns, if they have changed."""
+        if self.altered:
+            log.info(
+                "lakehouse table altered",
+                table=table,
+                added=self.added,
+                widened=self.widened,
+                renamed=self.renamed,
+                retyped=self.retyped,
+            )
 
 
 def fresh(source: TableSchema, more: Iterable[pa.Field] = ()) -> TargetShape:

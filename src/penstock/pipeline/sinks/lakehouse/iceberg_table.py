@@ -110,15 +110,7 @@ class IcebergTable:
             transaction.set_properties(made.shape.note.to_properties())
         if set(made.widened) & set(old.note.key):
             self._keys.clear()
-        if made.altered:
-            log.info(
-                "lakehouse table altered",
-                table=self.name,
-                added=made.added,
-                widened=made.widened,
-                renamed=made.renamed,
-                retyped=made.retyped,
-            )
+        made.note(self.name)
         return made.ignored
 
     def _renamed_fields(self, old: TargetShape, made: Evolution) -> list[tuple[tuple[str, ...], str]]:
