@@ -95,6 +95,9 @@ class TableSchema:
     # When the node's log begins that these rows were read from, by its own clock: of a node that joined the cluster
     # after a truncation nothing else says that its rows came later. 0: not known.
     since_us: int = 0
+    # The columns that the table has no more, by name with the write times of their drops, where the source knows them.
+    # When such a column is added again, it still holds the cells that are newer.
+    dropped: tuple[tuple[str, int], ...] = ()
 
     def __post_init__(self) -> None:
         names = [column.name for column in self.columns]
@@ -167,6 +170,8 @@ class TableSchema:
             "source": self.source,
             "columns": [column.to_json() for column in self.columns],
         }
+        if self.dropped:
+            out["dropped_columns"] = dict(self.dropped)
         return out | {name: value for name in _OF_THE_MOMENT if (value := getattr(self, name))}
 
     @classmethod
@@ -177,7 +182,8 @@ class TableSchema:
                 columns=tuple(Column.from_json(column) for column in data["columns"]),
                 version=data["version"],
                 source=data["source"],
+                dropped=tuple(data.get("dropped_columns", {}).items()),
                 **{name: data[name] for name in _OF_THE_MOMENT if name in data},
             )
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, AttributeError) as error:
             raise InvalidSchema(f"not a table schema: {error}") from error

@@ -17,7 +17,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -168,6 +168,15 @@ class Eras:
                 out[table] = Move(era.schema, era.number, max(began_us, 1))
             elif known.schema != era.schema:
                 out[table] = Move(era.schema, era.number)
+        return out
+
+    def newer_than(self, headers: Iterable[Header]) -> dict[TableId, TableSchema]:
+        """The newest versions of tables of which these headers have older ones."""
+        out = {}
+        for header in headers:
+            known = self.tables.get(header.schema.table)
+            if known is not None and known.schema.fingerprint != header.schema.fingerprint:
+                out[header.schema.table] = known.schema
         return out
 
     def numbers(self) -> dict[TableId, int]:

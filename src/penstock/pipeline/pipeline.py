@@ -427,6 +427,7 @@ class Pipeline:
                 stale=frozenset(digest for digest, header in self._met.items() if eras.is_stale(header)),
                 moves=moves,
                 eras=eras.numbers(),
+                newest=eras.newer_than(self._met.values()),
                 outages=str(self._checkpoint.outages),
                 aside=aside,
                 expired=self._holding.expired(batch),

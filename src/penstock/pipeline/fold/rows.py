@@ -8,7 +8,6 @@ ones there, and give the same result; a property test holds them to it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -22,14 +21,14 @@ from penstock.merge.range_deletions import NEVER, greater
 from penstock.model.batch import ChangeBatch
 from penstock.model.change import Change, Deletion, Op
 from penstock.model.schema import Role, TableSchema
-from penstock.pipeline.fold import keys
+from penstock.pipeline.fold import keys, shelf
 from penstock.pipeline.fold._join import Joiner
 from penstock.pipeline.fold.bucket import BucketState
 from penstock.pipeline.fold.collector import Collector, News
 from penstock.pipeline.fold.entries import TABLE_KEY, Entries, binary_array, joined_bytes, partition_range
 from penstock.pipeline.fold.exact import ExactFold, Kept, Told
 from penstock.pipeline.fold.keys import COMPLEX, START, STATIC, TAIL, WHOLE, Scan, view
-from penstock.pipeline.fold.table_entry import TableEntry, last_drop
+from penstock.pipeline.fold.table_entry import TableEntry
 from penstock.pipeline.fold.ties import tie_of
 from penstock.pipeline.records import Records
 
@@ -73,8 +72,8 @@ class RowFold:
         `copies` says that changes may be there several times, as when they come from several nodes: then it pays to
         look at what they say at once. Else that is done when two of a row have the same time.
         """
-        self._expire()
         self._drop_columns()
+        self._expire()
         self._batch = batch
         self._content = copies
         scan = keys.scan(batch, content=copies)
@@ -342,7 +341,7 @@ class RowFold:
     def _decoded(self, entries: Entries) -> dict[int, list[Change]]:
         data, _ = joined_bytes(entries.rows)
         counts = entries.lows.astype(np.int64)
-        changes = avro.decode(ChangeBatch(self.schema, int(counts.sum()), data))
+        changes = avro.decode(ChangeBatch(entries.schema, int(counts.sum()), data))
         out: dict[int, list[Change]] = {}
         at = 0
         for key, count in zip(entries.keys.tolist(), counts.tolist(), strict=True):
@@ -393,31 +392,39 @@ class RowFold:
         `schema` is what the table looks like now. It may be another table, whose rows have nothing to do with these.
         """
         version = self.entry.version
-        for entries in self._sweep():
+        for _, entries in self._sweep(self.chain):
             fold = self._exact_fold()
             for key, several in self._decoded(entries).items():
                 fold.load(key, several)
             gone = list(fold.clear(change))
             self._keep([fold], gone if told else [])
             version = max(version, fold.version)
-        self._note(TableEntry(None, version, last_drop(schema)), schema)
+        shelf.clear(self.state, schema)
+        self._note(TableEntry(None, version), schema)
         return self.collector.records(every=self.every, single=False)
 
     def _drop_columns(self) -> None:
-        """Where columns were dropped and added again since the last batch, let no row show what they held before."""
-        dropped_us = last_drop(self.schema)
-        if dropped_us <= self.entry.dropped_us:
+        """Let no row show what columns held that were dropped since the state was last written, or live by it.
+
+        Cells that are newer than the drop of a column which is gone wait on the shelf.
+        """
+        mine = ("", self.schema.id) if self.schema.id else ()
+        known = [one for one in self.state.schemas(self.schema.table) if not mine or one.id in mine]
+        if not known or not _loses_cells(known[-1], self.schema):
             return
-        columns = tuple(replace(column, dropped_us=None) for column in self.schema.columns)
-        unaware = replace(self.schema, columns=columns)
-        for entries in self._sweep():
-            before = ExactFold(unaware, self.state.now_s, self.entry.truncation)
+        old = known[-1]
+        waiting = shelf.drops(old, self.schema)
+        for (first, last), entries in self._sweep(known):
+            before = ExactFold(old, self.state.now_s, self.entry.truncation)
             fold = self._exact_fold()
             for key, several in self._decoded(entries).items():
                 before.load(key, several)
+                shelf.put(self.state, old, (one for state in several for one in shelf.newer_cells(state, old, waiting)))
+            for key, several in self._decoded(self.state.find_range(self.chain, first, last)).items():
                 fold.load(key, several)
             self._keep([fold], list(fold.drop_columns(before)))
-        self._note(self.entry._replace(dropped_us=dropped_us))
+        # The state is of the new version now, also when no row has changed.
+        self._note(self.entry)
 
     def _truncate(self, scan: Scan) -> None:
         """Tables of sources that know no eras: a truncation is a deletion of everything up to its write time."""
@@ -429,7 +436,7 @@ class RowFold:
             grown = greater(self.entry.truncation, deletion)
             if grown == self.entry.truncation:
                 continue
-            for entries in self._sweep():
+            for _, entries in self._sweep(self.chain):
                 fold = self._exact_fold()
                 for key, several in self._decoded(entries).items():
                     fold.load(key, several)
@@ -439,15 +446,19 @@ class RowFold:
                 self._told = True
                 self.collector.add_told([Told(change, None, None, deletion.time)])
 
-    def _sweep(self) -> Iterator[Entries]:
-        """All that the state has of the table, some whole partitions at a time."""
+    def _sweep(self, chain: Sequence[TableSchema]) -> Iterator[tuple[tuple[Any, Any], Entries]]:
+        """All that the state has of the table, under the last version of `chain`.
+
+        Some whole partitions come at a time, with the first and the last of their keys.
+        """
         parts = max(1, self.state.count(self.schema.table) // _SWEEP_ENTRIES)
         edges = [(1 << 32) * part // parts for part in range(parts + 1)]
         for low, high in pairwise(edges):
             first, last = partition_range(low)[0], partition_range(high - 1)[1]
-            entries = self.state.find_range(self.chain, max(first, np.uint64(1)), last)
+            first = max(first, np.uint64(1))
+            entries = self.state.find_range(chain, first, last)
             if len(entries):
-                yield entries
+                yield (first, last), entries
 
     # What time takes away.
 
@@ -498,3 +509,12 @@ class RowFold:
             told += fold.expire(since_s)
             folds.append(fold)
         self._keep(folds, told)
+
+
+def _loses_cells(old: TableSchema, new: TableSchema) -> bool:
+    """Whether rows of one version can have cells that mean nothing in the next: of columns dropped in between."""
+    for column in old.cells:
+        now = new.by_name.get(column.name)
+        if now is None or (now.dropped_us is not None and now.dropped_us != column.dropped_us):
+            return True
+    return False

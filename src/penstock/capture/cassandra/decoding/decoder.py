@@ -313,7 +313,9 @@ class Decoder:
         mode = known.plan.mode
         # It is an older version that has the column: of the two, the one without it is the newer.
         altered = max(known.table.schema.altered - 1, 0)
-        if not self._put(replace(table, schema=replace(table.schema, columns=columns, altered=altered))):
+        lost = tuple(one for one in known.table.schema.dropped if one[0] != dropped.column.name)
+        schema = replace(table.schema, columns=columns, altered=altered, dropped=lost)
+        if not self._put(replace(table, schema=schema)):
             return False
         self._tables[table.id].plan.mode = mode
         return True

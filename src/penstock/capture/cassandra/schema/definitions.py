@@ -267,7 +267,9 @@ def _definition(
         if found is None:
             return None
         gone = {one.column.name: one for one in map(_dropped_column, dropped) if one is not None}
-        schema = TableSchema(name, _with_drops(found, gone), source="cassandra", id=str(table_id))
+        known = {column.name for column in found}
+        lost = tuple((column, one.time_us) for column, one in sorted(gone.items()) if column not in known)
+        schema = TableSchema(name, _with_drops(found, gone), source="cassandra", id=str(table_id), dropped=lost)
     except InvalidSchema:
         # A user type is not there yet, or the text is of a Cassandra that nobody has seen.
         return None

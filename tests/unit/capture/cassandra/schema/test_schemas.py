@@ -174,6 +174,7 @@ def test_a_dropped_column_is_remembered_with_its_type() -> None:
     items = Column("items", t.map_of(t.TEXT, t.INT32, multi_cell=True), source_type="map<text, int>")
     assert table.dropped["items"] == DroppedColumn(items, 7000)
     assert table.dropped["owner"].column.role is Role.STATIC
+    assert table.schema.dropped == (("items", 7000), ("owner", 8000))
 
 
 def test_a_column_that_was_added_again_is_both_there_and_dropped() -> None:
@@ -186,6 +187,8 @@ def test_a_column_that_was_added_again_is_both_there_and_dropped() -> None:
     table = orders(schemas)
     assert "total" in names(table)
     assert "total" in table.dropped
+    assert table.schema.dropped == ()
+    assert table.schema.by_name["total"].dropped_us == 7000
 
 
 def test_a_renamed_key_column_changes_the_version() -> None:
