@@ -242,7 +242,7 @@ def versions_of(schema: TableSchema, names: Sequence[str]) -> list[TableSchema]:
     return out
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(column_histories(), st.integers(0, 1 << 32), st.sampled_from([RecordType.AFTER, RecordType.ALL]))
 def test_cells_up_to_the_drop_of_their_column_never_show_again(
     table: tuple[TableSchema, list[Change]], seed: int, record: RecordType

@@ -148,6 +148,12 @@ class TableSchema:
             data.pop(name, None)
         return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:32]
 
+    @cached_property
+    def last_drop(self) -> int:
+        """A write time by which every drop of a column that this version knows of has come to be; 0 where none has."""
+        again = (column.dropped_us or 0 for column in self.columns)
+        return max([self.altered, *again, *(time for _, time in self.dropped)])
+
     @property
     def order(self) -> tuple[int, int, str]:
         """What versions of a table are compared by, also those of different nodes: the greatest is the newest."""

@@ -180,7 +180,7 @@ class ExactFold:
         `before` has loaded the same entries under the version of the schema that they were of before.
         """
         times = {column.name: column.dropped_us for column in self.schema.cells if column.dropped_us is not None}
-        latest = max([self.schema.altered, *times.values(), *(time for _, time in self.schema.dropped)])
+        latest = self.schema.last_drop
         for identity, partition in before.state.partitions.items():
             places = set(partition.rows)
             then, now = _Picture(before, identity, places), _Picture(self, identity, places)

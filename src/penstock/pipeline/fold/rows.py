@@ -28,6 +28,7 @@ from penstock.pipeline.fold.collector import Collector, News
 from penstock.pipeline.fold.entries import TABLE_KEY, Entries, binary_array, joined_bytes, partition_range
 from penstock.pipeline.fold.exact import ExactFold, Kept, Told
 from penstock.pipeline.fold.keys import COMPLEX, START, STATIC, TAIL, WHOLE, Scan, view
+from penstock.pipeline.fold.narrowing import narrow, showing
 from penstock.pipeline.fold.table_entry import TableEntry
 from penstock.pipeline.fold.ties import tie_of
 from penstock.pipeline.records import Records
@@ -410,21 +411,55 @@ class RowFold:
         """
         mine = ("", self.schema.id) if self.schema.id else ()
         known = [one for one in self.state.schemas(self.schema.table) if not mine or one.id in mine]
-        if not known or not _loses_cells(known[-1], self.schema):
+        if not known or not _floors(known[-1], self.schema):
             return
-        old = known[-1]
-        waiting = shelf.drops(old, self.schema)
+        waiting = shelf.drops(known[-1], self.schema)
         for (first, last), entries in self._sweep(known):
-            before = ExactFold(old, self.state.now_s, self.entry.truncation)
-            fold = self._exact_fold()
-            for key, several in self._decoded(entries).items():
-                before.load(key, several)
-                shelf.put(self.state, old, (one for state in several for one in shelf.newer_cells(state, old, waiting)))
-            for key, several in self._decoded(self.state.find_range(self.chain, first, last)).items():
-                fold.load(key, several)
-            self._keep([fold], list(fold.drop_columns(before)))
+            data, _ = joined_bytes(entries.rows)
+            batch = ChangeBatch(known[-1], int(entries.lows.sum()), data)
+            shelf.put(self.state, known[-1], shelf.newer_changes(batch, waiting))
+            now = self.state.find_range(self.chain, first, last)
+            single = self._single_rows(entries)
+            self._narrow(entries.take(np.flatnonzero(single)), now.take(np.flatnonzero(single)))
+            self._narrow_exactly(entries.take(np.flatnonzero(~single)), now.take(np.flatnonzero(~single)))
         # The state is of the new version now, also when no row has changed.
         self._note(self.entry)
+
+    def _single_rows(self, entries: Entries) -> Any:
+        """Which entries are one row each, with nothing in its partition that shows in it."""
+        if not self._plain:
+            return np.zeros(len(entries), bool)
+        partitions = entries.keys >> _HALF
+        wide = partitions[entries.keys & np.uint64(0xFFFFFFFF) == 0]
+        return (entries.lows == 1) & ~np.isin(partitions, wide)
+
+    def _narrow(self, then: Entries, now: Entries) -> None:
+        """Take dropped columns from rows that stand by themselves.
+
+        The entries are the same ones, of the version of the schema before and of the one now.
+        """
+        floors = _floors(then.schema, self.schema)
+        chosen = np.flatnonzero(showing(then, self.state.now_s, floors)) if len(then) else np.zeros(0, np.int64)
+        if not len(chosen):
+            return
+        back = {name: floor for name, floor in floors.items() if floor is not None}
+        made = narrow(now.take(chosen), back, self.schema.last_drop, self.entry.version, self.state.now_s)
+        numbers = np.arange(len(chosen))
+        extra = made.before if self.before else b""
+        befores = numbers + len(chosen) if self.before else np.full(len(chosen), -1, np.int64)
+        count = 2 * len(chosen) if self.before else len(chosen)
+        afters = np.where(made.entries.dead > 0, -1, numbers)
+        self.collector.add(made.news, [made.after, extra], count, afters, befores)
+        self.state.put(made.entries)
+        self._told = True
+
+    def _narrow_exactly(self, then: Entries, now: Entries) -> None:
+        before = ExactFold(then.schema, self.state.now_s, self.entry.truncation)
+        fold = self._exact_fold()
+        for one, entries in ((before, then), (fold, now)):
+            for key, several in self._decoded(entries).items():
+                one.load(key, several)
+        self._keep([fold], list(fold.drop_columns(before)))
 
     def _truncate(self, scan: Scan) -> None:
         """Tables of sources that know no eras: a truncation is a deletion of everything up to its write time."""
@@ -511,10 +546,14 @@ class RowFold:
         self._keep(folds, told)
 
 
-def _loses_cells(old: TableSchema, new: TableSchema) -> bool:
-    """Whether rows of one version can have cells that mean nothing in the next: of columns dropped in between."""
+def _floors(old: TableSchema, new: TableSchema) -> dict[str, int | None]:
+    """The columns of which rows of one version can have cells that mean nothing in the next.
+
+    Of a column that was dropped and added again, up to which write time; None: the column is gone, and all are.
+    """
+    out: dict[str, int | None] = {}
     for column in old.cells:
         now = new.by_name.get(column.name)
         if now is None or (now.dropped_us is not None and now.dropped_us != column.dropped_us):
-            return True
-    return False
+            out[column.name] = None if now is None else now.dropped_us
+    return out
