@@ -46,9 +46,6 @@ OPEN = frozenset(
         "rows that only a dropped column kept alive",
         "static columns are dropped and added again",
         "collections are dropped and added again",
-        "a table is dropped and made again and stays empty",
-        "a table is made again with the id that it had",
-        "cdc is off for a while",
         "seed 3",
         "seed 10",
     }

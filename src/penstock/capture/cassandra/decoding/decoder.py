@@ -21,7 +21,7 @@ from penstock.capture.cassandra.decoding._cells import PROBLEMS, TablePlan
 from penstock.capture.cassandra.decoding._mutations import Mutations
 from penstock.capture.cassandra.decoding.value_plan import READ, WAIT, WRITE, table_plan
 from penstock.capture.cassandra.schema.schemas import Schemas
-from penstock.capture.cassandra.schema.system_tables import LOCAL_ID, SCHEMA_KEYSPACE
+from penstock.capture.cassandra.schema.system_tables import LOCAL_ID, SCHEMA_KEYSPACE, SYSTEM
 from penstock.capture.cassandra.schema.table import CassandraTable, Truncation, in_order, truncation_of
 from penstock.capture.cassandra.segments.sections import Damage, Section
 from penstock.capture.cassandra.segments.segment import SegmentHeader, segment_name
@@ -32,6 +32,8 @@ from penstock.model.change import Change, Deletion, Delta, Element, Op, Origin
 from penstock.model.schema import Role, TableSchema
 from penstock.system.clock import Clock, SystemClock
 
+# From this format on a table's alterations are ordered by an epoch, which only the table's own updates tell.
+EPOCH_FORMAT = 9
 # As _mutations.pxd numbers them.
 _DONE, _LEARNED, _PARKED, _DAMAGED, _FULL = range(5)
 # As _cells.pxd numbers them.
@@ -160,7 +162,10 @@ class Decoder:
         batch_bytes_max: int = 8 << 20,
         tells_tables: bool = False,
     ) -> None:
-        """`tells_tables`: a table that takes the name of a dropped one begins with a truncation, for its change log."""
+        """`tells_tables`: for change logs, which a truncation begins of a table that takes the name of a dropped one.
+
+        They are also told, as soon as a table is captured, what became of it while it was not.
+        """
         self._schemas = schemas
         self._tells_tables = tells_tables
         self._captures = captures
@@ -261,10 +266,12 @@ class Decoder:
         """Definitions of these tables are new or have changed: use them, and decode what waited for them."""
         if not self._now:
             self._now = self._clock.now_us()
-        for table in self._schemas.take_replacing() if self._tells_tables else ():
+        for table in self._schemas.untold() if self._tells_tables else ():
             if self._captures(table) and (table.id in self._tables or self._put(table)):
+                self._schemas.tell(table.id)
                 self._renew(table.id)
-                self._tell_era(table.id, table.schema.altered, self._file, int(self._kernel.position))
+                time_us = table.schema.truncated_us or table.schema.altered
+                self._tell_era(table.id, time_us, self._file, int(self._kernel.position))
         for table_id in tables:
             if table_id in self._tables or self._parking.holds(table_id):
                 self._renew(table_id)
@@ -320,6 +327,17 @@ class Decoder:
 
     # What was decoded.
 
+    def _schema(self, known: _Table) -> TableSchema:
+        """The table's schema for its batches: altered at the cluster's epoch, if the log has it."""
+        if known.schema is None or known.epoch != known.plan.epoch:
+            schema, known.epoch = known.table.schema, int(known.plan.epoch)
+            if self._format >= EPOCH_FORMAT:
+                # Each node has its own times of the schema, and they order nothing.
+                schema = replace(schema, remade_us=0)
+            altered = _EPOCHS + min(known.epoch, _EPOCHS - 1)
+            known.schema = replace(schema, altered=altered) if known.epoch else schema
+        return known.schema
+
     def _close(self, known: _Table) -> None:
         """Make a batch of what a table has."""
         begins, known.begins = known.begins, self._at
@@ -328,7 +346,7 @@ class Decoder:
             return
         count, rows, when = plan.take(_KEPT_BYTES)
         self._kernel.pending -= len(rows)
-        batch = ChangeBatch(_schema(known), count, rows, when if when != _NO_TIME else None)
+        batch = ChangeBatch(self._schema(known), count, rows, when if when != _NO_TIME else None)
         truncation = self._schemas.truncation(known.table.id)
         if truncation is None:
             self._keep(batch)
@@ -410,11 +428,16 @@ class Decoder:
             return
         table_id = element.path
         table = self._schemas.table(table_id)
-        if table is None or not self._captures(table) or (table_id not in self._tables and not self._put(table)):
-            return
         # Nothing after the note itself can be gone by it.
         place = min(noted.place, (entry.segment, entry.position))
         truncation = Truncation(noted.time_us, *place, told=True)
+        if table is None or not self._captures(table):
+            # It may be captured later, and have a log from before.
+            if self._tells_tables and table_id not in SYSTEM and not (table is not None and table.view):
+                self._schemas.truncate_untold(table_id, truncation)
+            return
+        if table_id not in self._tables and not self._put(table):
+            return
         begins = self._tables[table_id].begins
         # Cassandra writes the map's element once; an older one can only be a repetition.
         if not self._schemas.truncate(table_id, truncation):
@@ -429,7 +452,7 @@ class Decoder:
         known = self._tables[table_id]
         origin = Origin(file=file or None, position=position if file else None, ordinal=0)
         change = Change(Op.TRUNCATE, time=time_us, capture_time=self._now, deletion=Deletion(time_us), origin=origin)
-        schema = _schema(known)
+        schema = self._schema(known)
         row = bytes(avro.encode(schema, [change]).rows)
         # What came after the truncation and is pending still comes after this.
         later: list[ChangeBatch] = []
@@ -545,15 +568,6 @@ class Decoder:
             what, message = _FRAMES[kernel.what]
             place = section.start + kernel.entry
         self.damage.append(Damage(self._file, place, place, what, message))
-
-
-def _schema(known: _Table) -> TableSchema:
-    """The table's schema for its batches: with the cluster's epoch as the time of its alteration, if the log has it."""
-    if known.schema is None or known.epoch != known.plan.epoch:
-        schema, known.epoch = known.table.schema, int(known.plan.epoch)
-        altered = _EPOCHS + min(known.epoch, _EPOCHS - 1)
-        known.schema = replace(schema, altered=altered) if known.epoch else schema
-    return known.schema
 
 
 def _of_era(batch: ChangeBatch, truncated_us: int) -> ChangeBatch:
