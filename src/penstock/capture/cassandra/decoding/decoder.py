@@ -13,18 +13,19 @@ read with a schema that has it again. Damage is collected, never raised: what is
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
 from penstock.capture.cassandra.decoding._cells import PROBLEMS, TablePlan
 from penstock.capture.cassandra.decoding._mutations import Mutations
+from penstock.capture.cassandra.decoding.era_division import Overtaken, divided, of_era
 from penstock.capture.cassandra.decoding.value_plan import READ, WAIT, WRITE, table_plan
 from penstock.capture.cassandra.schema.schemas import Schemas
 from penstock.capture.cassandra.schema.system_tables import LOCAL_ID, SCHEMA_KEYSPACE, SYSTEM
 from penstock.capture.cassandra.schema.table import CassandraTable, Truncation, in_order, truncation_of
 from penstock.capture.cassandra.segments.sections import Damage, Section
-from penstock.capture.cassandra.segments.segment import SegmentHeader, segment_name
+from penstock.capture.cassandra.segments.segment import SegmentHeader
 from penstock.errors import DiskFull, InvalidSchema, PenstockError
 from penstock.formats import avro
 from penstock.model.batch import ChangeBatch
@@ -133,20 +134,16 @@ class _Table:
     captured: bool
     # Where in the log its pending rows begin: a segment's id and a position.
     begins: tuple[int, int] = (0, 0)
+    # The epoch that the log had of the table before it was told to the kernel again.
+    epoch_before: int = 0
     # The schema that batches are given, with the epoch for which it was made.
-    epoch: int = 0
+    schema_epoch: int = 0
     schema: TableSchema | None = None
 
-
-class Overtaken(NamedTuple):
-    """Entries that were decoded before it was known that they came after a truncation: they are to be decoded again.
-
-    Of this table, and between two places of the log.
-    """
-
-    table: uuid.UUID
-    after: tuple[int, int]
-    until: tuple[int, int]
+    @property
+    def epoch(self) -> int:
+        """When the table was altered, by the cluster's metadata; 0: the log has not said it, or never does."""
+        return int(self.plan.epoch) or self.epoch_before
 
 
 class Decoder:
@@ -268,10 +265,8 @@ class Decoder:
             self._now = self._clock.now_us()
         for table in self._schemas.untold() if self._tells_tables else ():
             if self._captures(table) and (table.id in self._tables or self._put(table)):
-                self._schemas.tell(table.id)
                 self._renew(table.id)
-                time_us = table.schema.truncated_us or table.schema.altered
-                self._tell_era(table.id, time_us, self._file, int(self._kernel.position))
+                self._tell(self._tables[table.id])
         for table_id in tables:
             if table_id in self._tables or self._parking.holds(table_id):
                 self._renew(table_id)
@@ -299,7 +294,8 @@ class Decoder:
             plan = table_plan(table, READ, learns=_teaches(table))
         except InvalidSchema:
             return False
-        known = _Table(table, plan, self._captures(table), self._at)
+        before = self._tables.get(table.id)
+        known = _Table(table, plan, self._captures(table), self._at, before.epoch if before is not None else 0)
         plan.mode = self._mode(known)
         self._tables[table.id] = known
         self._kernel.add(plan)
@@ -329,8 +325,8 @@ class Decoder:
 
     def _schema(self, known: _Table) -> TableSchema:
         """The table's schema for its batches: altered at the cluster's epoch, if the log has it."""
-        if known.schema is None or known.epoch != known.plan.epoch:
-            schema, known.epoch = known.table.schema, int(known.plan.epoch)
+        if known.schema is None or known.schema_epoch != known.epoch:
+            schema, known.schema_epoch = known.table.schema, known.epoch
             if self._format >= EPOCH_FORMAT:
                 # Each node has its own times of the schema, and they order nothing.
                 schema = replace(schema, remade_us=0)
@@ -347,13 +343,15 @@ class Decoder:
         count, rows, when = plan.take(_KEPT_BYTES)
         self._kernel.pending -= len(rows)
         batch = ChangeBatch(self._schema(known), count, rows, when if when != _NO_TIME else None)
+        if self._tells_tables and known.captured and self._schemas.is_untold(known.table.id):
+            self._tell(known)
         truncation = self._schemas.truncation(known.table.id)
         if truncation is None:
             self._keep(batch)
         elif begins >= truncation.place:
-            self._keep(_of_era(batch, truncation.time_us))
+            self._keep(of_era(batch, truncation.time_us))
         else:
-            for part in _divided(batch, truncation):
+            for part in divided(batch, truncation):
                 self._keep(part)
 
     def _keep(self, batch: ChangeBatch) -> None:
@@ -446,6 +444,22 @@ class Decoder:
             self.overtaken.append(Overtaken(table_id, place, begins))
         self._renew(table_id)
         self._tell_era(table_id, truncation.time_us, entry.file, entry.position)
+
+    def _tell(self, known: _Table) -> None:
+        """Let a table's log know of an era that it was not told of.
+
+        Where epochs order everything, that is when the table's first change has said its own.
+        """
+        if self._format >= EPOCH_FORMAT and not known.epoch:
+            return
+        schema = known.table.schema
+        self._schemas.tell(known.table.id)
+        for other in self._tables.values():
+            if other is not known and other.table.schema.table == schema.table:
+                # What is pending of the table that had the name comes before this.
+                self._close(other)
+        time_us = schema.truncated_us or schema.altered
+        self._tell_era(known.table.id, time_us, self._file, int(self._kernel.position))
 
     def _tell_era(self, table_id: uuid.UUID, time_us: int, file: str, position: int) -> None:
         """Let the table's log begin an era: what stands in it before is gone."""
@@ -568,28 +582,6 @@ class Decoder:
             what, message = _FRAMES[kernel.what]
             place = section.start + kernel.entry
         self.damage.append(Damage(self._file, place, place, what, message))
-
-
-def _of_era(batch: ChangeBatch, truncated_us: int) -> ChangeBatch:
-    if batch.schema.truncated_us == truncated_us:
-        return batch
-    return replace(batch, schema=replace(batch.schema, truncated_us=truncated_us))
-
-
-def _divided(batch: ChangeBatch, truncation: Truncation) -> Iterator[ChangeBatch]:
-    """What came before a truncation, as rows of an era before it, and what came after it."""
-    after = [_came_after(change.origin, truncation) for change in avro.decode(batch)]
-    gone = avro.select(batch, [not one for one in after])
-    if gone is not None:
-        yield gone if batch.schema.truncated_us < truncation.time_us else _of_era(gone, 0)
-    kept = avro.select(batch, after)
-    if kept is not None:
-        yield _of_era(kept, truncation.time_us)
-
-
-def _came_after(origin: Origin, truncation: Truncation) -> bool:
-    name = segment_name(origin.file or "")
-    return (name.id if name is not None else 0, origin.position or 0) > truncation.place
 
 
 def _teaches(table: CassandraTable) -> bool:

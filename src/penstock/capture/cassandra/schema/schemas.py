@@ -118,6 +118,9 @@ class Schemas:
         self._untold -= {table.id for table in known} - there
         return [table for table in known if table.id in there]
 
+    def is_untold(self, table_id: uuid.UUID) -> bool:
+        return table_id in self._untold
+
     def tell(self, table_id: uuid.UUID) -> None:
         """The table's change log is told now."""
         self._untold.discard(table_id)
