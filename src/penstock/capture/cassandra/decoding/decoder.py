@@ -343,7 +343,7 @@ class Decoder:
         count, rows, when = plan.take(_KEPT_BYTES)
         self._kernel.pending -= len(rows)
         batch = ChangeBatch(self._schema(known), count, rows, when if when != _NO_TIME else None)
-        if self._tells_tables and known.captured and self._schemas.is_untold(known.table.id):
+        if self._tells_tables and known.captured and self._format >= EPOCH_FORMAT:
             self._tell(known)
         truncation = self._schemas.truncation(known.table.id)
         if truncation is None:
@@ -446,11 +446,11 @@ class Decoder:
         self._tell_era(table_id, truncation.time_us, entry.file, entry.position)
 
     def _tell(self, known: _Table) -> None:
-        """Let a table's log know of an era that it was not told of.
+        """Let a table's log know of an era that it was not told of, if there is one.
 
         Where epochs order everything, that is when the table's first change has said its own.
         """
-        if self._format >= EPOCH_FORMAT and not known.epoch:
+        if not self._schemas.is_untold(known.table.id) or (self._format >= EPOCH_FORMAT and not known.epoch):
             return
         schema = known.table.schema
         self._schemas.tell(known.table.id)

@@ -439,3 +439,12 @@ def test_truncation_does_not_make_a_table_older_where_epochs_order_it() -> None:
     made.decode(section(*(encode_mutation(mutation, 9, epoch=epoch) for mutation, epoch in log)))
     before, *_, after = [batch.schema.altered for batch in made.take()]
     assert after == before
+
+
+def test_what_waited_for_a_table_that_was_truncated_meanwhile_is_told_from_what_came_after() -> None:
+    one = replace(WIDE, cdc=True)
+    made = Decoder(Schemas(), captures=lambda one: one.cdc, parking=MemoryParking(), tells_tables=True)
+    made.begin(SegmentHeader(7, 5, 0), NAME)
+    cut = encode_mutation(truncate(one, TIME, 5, START + SIZES[0]), 7)
+    made.decode(section(ENTRIES[0], cut, ENTRIES[1], encode_mutation(create_table(one, TIME), 7)))
+    assert eras(made) == [(0, [Op.INSERT]), (TIME, [Op.TRUNCATE]), (TIME, [Op.INSERT])]
