@@ -159,9 +159,8 @@ class Decoder:
         batch_bytes_max: int = 8 << 20,
         tells_tables: bool = False,
     ) -> None:
-        """`tells_tables`: for change logs, which a truncation begins of a table that takes the name of a dropped one.
-
-        They are also told, as soon as a table is captured, what became of it while it was not.
+        """`tells_tables`: for change logs: a table that takes the name of a dropped one begins with a truncation, and one
+        that was truncated or made anew while it was not captured does so as soon as it is.
         """
         self._schemas = schemas
         self._tells_tables = tells_tables
