@@ -159,8 +159,9 @@ class Decoder:
         batch_bytes_max: int = 8 << 20,
         tells_tables: bool = False,
     ) -> None:
-        """`tells_tables`: for change logs: a table that takes the name of a dropped one begins with a truncation, and one
-        that was truncated or made anew while it was not captured does so as soon as it is.
+        """`tells_tables`: a table that takes the name of a dropped one begins with a truncation, for its change log.
+
+        One that was truncated, or made anew, while it was not captured does so as soon as it is.
         """
         self._schemas = schemas
         self._tells_tables = tells_tables
