@@ -32,8 +32,9 @@ ROUNDS = int(os.environ.get("PENSTOCK_DDL_ROUNDS", "0"))
 SEED = int(os.environ.get("PENSTOCK_DDL_SEED") or SystemRandom().randrange(1 << 20))
 PER_ROUND = 30
 # What does not hold yet. When a column is dropped, the state loses its cells without a record: rows that are not
-# written again keep the old value in the target, and rows that only this column kept alive stay. Some mixtures of
-# renamed fields are not followed. These play when they are asked for, and in the rounds.
+# written again keep the old value in the target, and rows that only this column kept alive stay; and a
+# deletion that is newer than the drop still hides what the column gets when it is added again. These play when they are
+# asked for, and in the rounds.
 OPEN = frozenset(
     {
         "a column is dropped",
@@ -45,7 +46,6 @@ OPEN = frozenset(
         "static columns are dropped and added again",
         "collections are dropped and added again",
         "seed 3",
-        "seed 10",
     }
 )
 KNOWN = (*FIXED, *map(generated, range(12)))
