@@ -79,7 +79,7 @@ def histories(draw: st.DrawFn) -> tuple[TableSchema, list[list[Change]], list[st
     schema, change = draw(st.sampled_from([(PLAIN, plain_writes()), (SCHEMA, changes())]))
     eras = draw(st.lists(st.lists(change, max_size=5), min_size=1, max_size=4))
     eras = [[one for one in era if one.op is not Op.TRUNCATE] for era in eras]
-    kinds = draw(st.lists(st.sampled_from(["truncate", "truncate", "drop"]), min_size=3, max_size=3))
+    kinds = draw(st.lists(st.sampled_from(["truncate", "truncate", "drop", "remake"]), min_size=3, max_size=3))
     return schema, eras, kinds[: len(eras) - 1]
 
 
@@ -92,11 +92,14 @@ def plain_writes(draw: st.DrawFn) -> Change:
 def logs_of(schema: TableSchema, eras: list[list[Change]], kinds: list[str], chance: random.Random) -> list[Stretches]:
     """What each node logs: copies are lost, but one is always there; each era begins a little later on each node."""
     logs: list[Stretches] = [[], [], []]
-    table, truncated = 0, [0, 0, 0]
+    table, altered, remade, truncated = 0, 10, 0, [0, 0, 0]
     for number, era in enumerate(eras):
         kind = kinds[number - 1] if number else ""
         if kind == "drop":
-            table, truncated = table + 1, [0, 0, 0]
+            table, altered, remade, truncated = table + 1, altered + 1, 0, [0, 0, 0]
+        elif kind == "remake":
+            # The next table has the id of this one.
+            altered, remade, truncated = altered + 1, altered, [0, 0, 0]
         elif kind == "truncate":
             begun = (number * 60 + 100) * _SECOND
             truncated = [begun + chance.randint(0, 3 * _SECOND) for _ in _NODES]
@@ -105,8 +108,15 @@ def logs_of(schema: TableSchema, eras: list[list[Change]], kinds: list[str], cha
             for node in chance.sample(range(3), chance.randint(1, 3)):
                 held[node] += [change] * chance.choice((1, 1, 2))
         for node, log in enumerate(logs):
-            header = replace(schema, id=f"table-{table}", altered=10 + table, truncated_us=truncated[node], since_us=1)
-            marks = [Change(Op.TRUNCATE, time=truncated[node] or 10 + table)] if number else []
+            header = replace(
+                schema,
+                id=f"table-{table}",
+                altered=altered,
+                remade_us=remade,
+                truncated_us=truncated[node],
+                since_us=1,
+            )
+            marks = [Change(Op.TRUNCATE, time=truncated[node] or altered)] if number else []
             log.append((header, marks + held[node]))
     return logs
 

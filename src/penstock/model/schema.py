@@ -70,7 +70,15 @@ class Column:
 
 
 # Fields of a schema that say which table and when, and nothing of what a row looks like.
-_OF_THE_MOMENT = ("id", "altered", "truncated_us", "since_us")
+_OF_THE_MOMENT = ("id", "altered", "remade_us", "truncated_us", "since_us")
+
+
+class Era(NamedTuple):
+    """The stretch of a node's log in which one table has its name and is not truncated."""
+
+    id: str
+    remade_us: int
+    truncated_us: int
 
 
 @dataclass(frozen=True)
@@ -90,6 +98,9 @@ class TableSchema:
     id: str = ""
     # When the source last altered the definition, as a number that all nodes have alike. 0: not known.
     altered: int = 0
+    # A table with this very id was there before and was dropped: when that one was last altered, so that rows of a
+    # version which is not newer are of that one. 0: none was, or whoever logs this has not seen it.
+    remade_us: int = 0
     # When the node that logs these rows last truncated the table, by its own clock: what it logged before is gone.
     truncated_us: int = 0
     # When the node's log begins that these rows were read from, by its own clock: of a node that joined the cluster
@@ -160,13 +171,18 @@ class TableSchema:
         return self.altered, self.version, self.fingerprint
 
     @property
-    def era(self) -> tuple[str, int]:
+    def era(self) -> Era:
         """Which table, since which truncation: of two eras of a node the rows of the older one are gone."""
-        return self.id, self.truncated_us
+        return Era(self.id, self.remade_us, self.truncated_us)
 
     def continues(self, other: TableSchema) -> bool:
         """Whether rows may stand in one file with rows of the other: the same columns, in the same era."""
         return self.fingerprint == other.fingerprint and self.era == other.era
+
+    def supersedes(self, other: TableSchema) -> bool:
+        """Whether one node says this after the other, and anything else by it."""
+        later = (self.altered, self.truncated_us) > (other.altered, other.truncated_us)
+        return later and not self.continues(other)
 
     def to_json(self) -> dict[str, Any]:
         out: dict[str, Any] = {

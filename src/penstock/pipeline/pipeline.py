@@ -80,7 +80,7 @@ class Pipeline:
         # The headers of runs that were met in batches that are done, and in those and the one under way.
         self._headers: dict[bytes, Header] = {}
         self._met: dict[bytes, Header] = {}
-        # By log the last file of which a batch that is done, and the one under way, has taken changes.
+        # By log the last file whose header a batch that is done, and the one under way, has taken.
         self._files: dict[str, int] = {}
         self._reached: dict[str, int] = {}
         # Tables that are prepared for with the first batch: a task that has to ask for it lets all be read again.
@@ -448,7 +448,7 @@ class Pipeline:
     def _headers_of(self, batch: int) -> list[Header]:
         """The headers of files that a batch begins to read."""
         after = self._checkpoint.positions(batch)
-        self._reached = {log_id: parse_reach(reach).last.file for log_id, reach in after.items()}
+        self._reached = {log_id: parse_reach(reach).file for log_id, reach in after.items()}
         new = [log_id for log_id, file in self._reached.items() if file > self._files.get(log_id, -1)]
         before = self._checkpoint.positions(batch - 1) if batch and new else {}
         moved = {log_id: (before.get(log_id), after[log_id]) for log_id in new if before.get(log_id) != after[log_id]}
