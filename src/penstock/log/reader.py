@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-import structlog
-
 from penstock.errors import ChangesLost, CorruptLog, InvalidValue, PositionAhead, UnsupportedFormat
 from penstock.log import identity, search, segment, watermark
 from penstock.log.block import Block, TornBlock
@@ -28,8 +26,9 @@ from penstock.model.batch import ChangeBatch
 from penstock.model.position import START, Position
 from penstock.model.schema import TableId
 from penstock.system.files import File, Files, OsFiles
+from penstock.system.logger import Logger
 
-log = structlog.get_logger()
+log = Logger()
 
 
 @dataclass(frozen=True, slots=True)
