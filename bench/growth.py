@@ -89,6 +89,13 @@ class Grown:
             finally:
                 os.close(fd)
 
+    def warm(self) -> None:
+        """Have the page cache hold the log's files, if it has room for them: a reader of logs does not see to that."""
+        for entry in self.data_files():
+            with entry.open("rb", buffering=0) as file:
+                while file.read(BATCH_BYTES):
+                    pass
+
     def crash(self) -> None:
         """Kill a writer at work and leave half a block behind what it wrote."""
         process = subprocess.Popen(_command("append-forever", self.path), stdout=subprocess.PIPE, text=True, cwd=ROOT)
@@ -151,7 +158,7 @@ def child_append(path: str) -> dict[str, Any]:
 
 
 def child_read(path: str, seed: str, blocks: str) -> dict[str, Any]:
-    """CPU per change of reading a stretch from somewhere in the log, once it is in the page cache."""
+    """CPU per change of reading a stretch from somewhere in the log, which is in the page cache."""
     rng = random.Random(int(seed))
     with LogReader(path) as reader:
         start = _somewhere(reader, rng)
@@ -316,6 +323,9 @@ def _verify(log: Grown, answer: dict[str, Any], kind: str) -> None:
 
 def cost(run: Run, small: Grown, large: Grown, pairs: int, seek_memory: list[float]) -> None:
     blocks = max(1, small.batches // 4)
+    # The seeks before this were cold ones.
+    for log in (small, large):
+        log.warm()
     memory: dict[str, list[float]] = {"seek": seek_memory}
     for name, words in (("append", ("append",)), ("read", ("read", 3, blocks))):
         sides: dict[Grown, list[dict[str, Any]]] = {small: [], large: []}
@@ -342,9 +352,10 @@ def scanning(run: Run, small: Grown, large: Grown) -> list[float]:
     memory = []
     for cache in ("cold", "warm"):
         sides: dict[Grown, list[dict[str, Any]]] = {small: [], large: []}
+        for log in sides if cache == "warm" else ():
+            log.warm()
         for index in range(PAIRS_MIN):
             for log in (large, small) if index % 2 else (small, large):
-                # The last cold scan has left everything in the page cache, if it has room for it.
                 if cache == "cold":
                     log.forget()
                 sides[log].append(log.child("scan"))

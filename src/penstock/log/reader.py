@@ -277,7 +277,9 @@ class LogReader:
                     raise InvalidValue(f"no change stands at position {after}", file=self.path(number))
             while start < limit:
                 try:
-                    for block in segment.blocks(file, heading, start, limit):
+                    # Whoever reads a log from somewhere to its end seldom comes back, and the memory that it would
+                    # take is the database's.
+                    for block in segment.blocks(file, heading, start, limit, keep=False):
                         if skip < block.count:
                             yield self.batch(heading, block, skip)
                         skip, start = 0, block.end

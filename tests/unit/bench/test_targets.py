@@ -94,6 +94,9 @@ class _Log:
         self._cache = "cold"
         self._notes.append(f"forget {self._name}")
 
+    def warm(self) -> None:
+        self._notes.append(f"warm {self._name}")
+
     def child(self, what: str) -> dict[str, Any]:
         self._notes.append(f"{what} {self._name}")
         cache, self._cache = self._cache, "warm"
@@ -117,7 +120,8 @@ def test_whole_scans_are_judged_with_both_logs_cold_and_with_both_warm() -> None
     assert cold[:8] == [
         f"{what} {name}" for name in ("small", "large", "large", "small") for what in ("forget", "scan")
     ]
-    assert warm == [f"scan {name}" for name in ("small", "large", "large", "small") * 3][:10]
+    assert warm[:2] == ["warm small", "warm large"]
+    assert warm[2:] == [f"scan {name}" for name in ("small", "large", "large", "small") * 3][:10]
     [note] = [figure.note for figure in run.figures if figure.name == scan.format("cold")]
     assert note == "from disk: 100% of the large log, 100% of the small one"
 
