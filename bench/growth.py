@@ -382,7 +382,8 @@ def scanning(run: Run, small: Grown, large: Grown) -> list[float]:
 
 def _share_fetched(answers: Sequence[dict[str, Any]], log: Grown) -> float:
     """How much of a log the disk had to give, as the median of its scans."""
-    return statistics.median(answer["fetched"] for answer in answers) / (BATCH_BYTES * log.batches)
+    fetched: list[int] = [answer["fetched"] for answer in answers]
+    return statistics.median(fetched) / (BATCH_BYTES * log.batches)
 
 
 def measure(run: Run, chosen: argparse.Namespace) -> None:

@@ -21,8 +21,8 @@ from penstock.log.reader import LogReader
 from penstock.model.batch import ChangeBatch
 from penstock.model.position import START, Position
 from penstock.system.files import Files
-from penstock.system.logger import Logger
 from penstock.system.watch import FileWatch, Watch
+from penstock.telemetry import Logger
 
 log = Logger()
 

@@ -21,7 +21,7 @@ from penstock.log.watermark import Watermark
 from penstock.model.schema import TableId
 from penstock.system.clock import Clock, SystemClock
 from penstock.system.files import Files, OsFiles
-from penstock.system.logger import Logger
+from penstock.telemetry import Logger
 
 log = Logger()
 

@@ -26,7 +26,7 @@ from penstock.model.batch import ChangeBatch
 from penstock.model.position import START, Position
 from penstock.model.schema import TableId
 from penstock.system.files import File, Files, OsFiles
-from penstock.system.logger import Logger
+from penstock.telemetry import Logger
 
 log = Logger()
 

@@ -26,7 +26,7 @@ from penstock.log.refusal import refused
 from penstock.model.position import START, Position
 from penstock.system.clock import Clock, SystemClock
 from penstock.system.files import Files, OsFiles
-from penstock.system.logger import Logger
+from penstock.telemetry import Logger
 
 log = Logger()
 

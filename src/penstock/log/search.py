@@ -17,7 +17,7 @@ from penstock.log.names import INDEX, TRANSACTIONS
 from penstock.log.segment import Heading
 from penstock.model.batch import ChangeBatch
 from penstock.model.position import Position
-from penstock.system.logger import Logger
+from penstock.telemetry import Logger
 
 if TYPE_CHECKING:
     from penstock.log.reader import LogReader

@@ -31,8 +31,8 @@ from penstock.model.batch import ChangeBatch
 from penstock.model.position import START, Position
 from penstock.system.clock import Clock, SystemClock
 from penstock.system.files import File, Files, OsFiles
-from penstock.system.logger import Logger
 from penstock.system.watch import FileWatch
+from penstock.telemetry import Logger
 
 log = Logger()
 

@@ -9,7 +9,7 @@ import pytest
 
 from penstock.formats import avro
 from penstock.log import segment
-from penstock.log.block import TornBlock
+from penstock.log.block import Block, TornBlock
 from penstock.log.reader import LogReader
 from penstock.log.table_log import TableLog
 from penstock.system.files import OsFile
@@ -69,7 +69,7 @@ def test_a_file_that_ends_inside_a_block_gives_those_before_it(
     heading, limit = reader.heading(1), reader.watermark().end
     os.truncate(reader.path(1), limit - 5)
     file = reader.open(1)
-    found = []
+    found: list[Block] = []
     with pytest.raises(TornBlock, match="ends inside a block"):
         found.extend(segment.blocks(file, heading, heading.size, limit))
     with pytest.raises(TornBlock, match="ends inside a block"):
