@@ -1,10 +1,11 @@
 """Durable append: how near the log comes to what the disk can do, and how far ahead of Kafka it is.
 
-Three questions. What share of the raw `pwrite` + `fdatasync` rate is left at 256 KiB batches? How much longer than a
-raw sync does one acknowledgement take? How many 1 KB records per second do 64 appenders get, each waiting for its own
-acknowledgement, beside a Kafka broker with `acks=all` and `flush.messages=1` on the same disk? The log sets
-disk space aside ahead of its end (no zeroes are written), so the raw file that it is judged by does too; the plain one
-is shown beside it. All that was acknowledged is read back and compared before a figure counts.
+Three questions. What share of the raw `pwrite` + `fdatasync` rate is left at 256 KiB batches, with as many syncs on
+both sides? How much longer than a raw sync does one acknowledgement take? How many 1 KB records per second do 64
+appenders get, each waiting for its own acknowledgement, as threads and as callbacks, beside a Kafka broker with
+`acks=all` and `flush.messages=1` on the same disk? The log sets disk space aside ahead of its end (no zeroes are
+written), so the raw file that it is judged by does too; the plain one is shown beside it. All that was acknowledged is
+read back and compared before a figure counts.
 """
 
 from __future__ import annotations
@@ -322,10 +323,12 @@ def _all(positions: Sequence[Position | None]) -> list[Position]:
 
 
 SHAPES = {"threads": threads_slice, "asyncio tasks": tasks_slice, "callbacks": tickets_slice}
+# Threads are what Kafka's side has, callbacks what costs least; each must be ahead of Kafka by itself.
+JUDGED = ("threads", "callbacks")
 
 
 def against_kafka(bench: Bench, broker: Broker, *, pairs: int, records: int) -> None:
-    """Records per second of 64 appenders. Kafka is judged by the better of its settings, ours by each shape."""
+    """Records per second of 64 appenders. Kafka is taken at the better of its settings, ours in each shape."""
     topic = broker.topic()
     # A log of its own for each shape: one that was ever submitted to keeps a committing thread.
     logs = {name: bench.new_log() for name in SHAPES}
@@ -368,12 +371,11 @@ def _warm(broker: Broker, topic: str, records: int, lingers: Sequence[int]) -> f
 
 def _report_kafka(run: Run, kafka: dict[int, list[Sample]], ours: dict[str, list[Sample]], best: int) -> None:
     peer = kafka[best]
-    fastest = max(ours, key=lambda name: statistics.median(s.rate for s in ours[name]))
     for name, samples in ours.items():
         run.ratio(
             f"64 appenders × 1 KB ({name}) ÷ Kafka, rec/s",
             quotients([s.rate for s in samples], [s.rate for s in peer]),
-            Target(at_least=5) if name == fastest else None,
+            Target(at_least=5) if name in JUDGED else None,
             ours=statistics.median(s.rate for s in samples),
             peer=statistics.median(s.rate for s in peer),
             unit="rec/s",
@@ -382,7 +384,7 @@ def _report_kafka(run: Run, kafka: dict[int, list[Sample]], ours: dict[str, list
         run.ratio(
             f"64 appenders × 1 KB ({name}) ÷ Kafka, ack p99",
             quotients(_p99(samples), _p99(peer)),
-            Target(at_most=0.3) if name == fastest else None,
+            Target(at_most=0.3) if name in JUDGED else None,
             ours=statistics.median(_p99(samples)),
             peer=statistics.median(_p99(peer)),
             unit="µs",
@@ -417,11 +419,11 @@ def _cpu_us(samples: Sequence[Sample]) -> float:
 def against_raw(bench: Bench, *, quick: bool) -> None:
     """Everything that is compared with the bare disk; less than 512 MB in all."""
     pairs, count = (PAIRS_MIN, 4) if quick else (21, 8)
-    rate(bench, _waiting, "one at a time", reserve=True, judged=False, pairs=pairs, count=count)
+    rate(bench, _waiting, "one at a time", reserve=True, judged=True, pairs=pairs, count=count)
     rate(bench, _waiting, "one at a time", reserve=False, judged=False, pairs=pairs, count=count)
     # What group commit is for: a source that has its next batch ready while one is being synced. Batches that wait
-    # share a sync, which the raw side never does; the note says how many did.
-    rate(bench, _two_under_way, "two under way", reserve=True, judged=True, pairs=pairs, count=count)
+    # share a sync, which the raw side never does, so this is not judged; the note says how many did.
+    rate(bench, _two_under_way, "two under way", reserve=True, judged=False, pairs=pairs, count=count)
     samples = 50 if quick else 1000
     latency(bench, size=ROW_BYTES, reserve=True, rounds=PAIRS_MIN, samples=samples)
     latency(bench, size=ROW_BYTES, reserve=False, rounds=PAIRS_MIN, samples=samples)

@@ -5,10 +5,11 @@ of each cell must win. Ours come from a change log; Spark's stand in Parquet fil
 as they are. Spark keeps the time of each cell in the table, for without it a late change could not be told. Both take
 four micro-batches in one session, each round into a new table. The two tables must be equal before a time counts.
 
-What counts is the time from the moment at which Spark hands over the first micro-batch until the last one is in the
-table, on both sides: reading, shuffling, merging, committing, and what Spark does between two batches. Starting a query
-is paid once, however many changes come, and is told apart: ours starts Python processes for its source, Spark's lists
-files in the JVM. The whole query, with its start, is told too.
+What is judged is the whole query, from the moment at which it is asked for until it has ended, on both sides: starting
+it, reading, shuffling, merging, committing, and what Spark does between two batches. The time from the moment at which
+Spark hands over the first micro-batch until the last one is in the table is told too, and so is the difference:
+starting is paid once, however many changes come. Ours starts Python processes for its source, Spark's lists files in
+the JVM.
 
 Rows do not pass the driver: the tasks write data files, and tell the driver their names and which rows they replace.
 What they tell is counted.
@@ -76,6 +77,8 @@ START_US = 1_700_000_000_000_000
 # A prime: multiples of it, modulo a number of changes that is none of its multiples, are all different.
 _STEP = 7_919
 MICRO = 1_000_000
+# Samples of our side, and of Spark's.
+Pair = tuple[Sequence[Sample], Sequence[Sample]]
 
 
 def rows_of(changes: int, keys: int) -> Iterator[dict[str, Any]]:
@@ -300,12 +303,20 @@ def measure(run: Run, spark: SparkSession, directory: Path, chosen: argparse.Nam
     sides.forget()
     a, b = interleave(sides.ours, sides.theirs, PAIRS_MIN)
     run.check("the tables of all rounds say the same", len(sides.digests) == 1)
-    queries = sides.our_queries, sides.their_queries
+    compare(run, (sides.our_queries, sides.their_queries), (a, b), f"{changes:,} changes over {keys:,} keys")
+    told = [count / changes for count in sides.told_bytes]
+    run.value("passed the driver: what tasks told it", told, "bytes per change", note="no row does")
+    cpu = [statistics.median(one.cpu_s for one in samples) / changes * MICRO for samples in (sides.our_queries, a)]
+    _stages(run, sides, directory, changes, *cpu)
+
+
+def compare(run: Run, queries: Pair, batches: Pair, note: str) -> None:
+    """The whole queries of both sides, which are judged, and their batches alone."""
     for what, unit, target, of, (ours, theirs) in (
-        ("changes per second", "changes/s", Target(at_least=5), attrgetter("rate"), (a, b)),
-        ("changes per CPU-second", "changes/CPU-s", None, attrgetter("cpu_rate"), (a, b)),
-        ("whole query, changes per second", "changes/s", None, attrgetter("rate"), queries),
+        ("whole query, changes per second", "changes/s", Target(at_least=5), attrgetter("rate"), queries),
         ("whole query, changes per CPU-second", "changes/CPU-s", None, attrgetter("cpu_rate"), queries),
+        ("the batches only, changes per second", "changes/s", None, attrgetter("rate"), batches),
+        ("the batches only, changes per CPU-second", "changes/CPU-s", None, attrgetter("cpu_rate"), batches),
     ):
         mine, other = [of(one) for one in ours], [of(one) for one in theirs]
         run.ratio(
@@ -315,15 +326,11 @@ def measure(run: Run, spark: SparkSession, directory: Path, chosen: argparse.Nam
             ours=statistics.median(mine),
             peer=statistics.median(other),
             unit=unit,
-            note=f"{changes:,} changes over {keys:,} keys",
+            note=note,
         )
-    for who, whole, batches in (("ours", queries[0], a), ("Spark's", queries[1], b)):
-        starts = [one.wall_s - part.wall_s for one, part in zip(whole, batches, strict=True)]
+    for who, whole, parts in (("ours", queries[0], batches[0]), ("Spark's", queries[1], batches[1])):
+        starts = [one.wall_s - part.wall_s for one, part in zip(whole, parts, strict=True)]
         run.value(f"start and end of a query, {who}", starts, "s", note="paid once")
-    told = [count / changes for count in sides.told_bytes]
-    run.value("passed the driver: what tasks told it", told, "bytes per change", note="no row does")
-    cpu = [statistics.median(one.cpu_s for one in samples) / changes * MICRO for samples in (queries[0], a)]
-    _stages(run, sides, directory, changes, *cpu)
 
 
 def _stages(run: Run, sides: Sides, directory: Path, changes: int, whole: float, batches: float) -> None:

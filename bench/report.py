@@ -93,7 +93,7 @@ def _table(figures: Sequence[dict[str, Any]], *, with_target: bool) -> str:
     for figure in figures:
         cells = [figure["name"], f"**{number_text(figure['value'])} {figure['unit']}**", _range(figure)]
         if with_target:
-            cells += [figure["target"], "yes" if figure["passed"] else "**no**"]
+            cells += [figure["target"], "yes" if figure["passed"] else "**missed**"]
         cells += [_sides(figure), figure.get("note", "")]
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(lines) + "\n"

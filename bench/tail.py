@@ -334,7 +334,7 @@ def _report(run: Run, lanes: dict[str, Lane], kafka: dict[str, list[list[float]]
                     [percentile(values, 0.99) for values in many.after_durable],
                     [percentile(values, 0.99) for values in one.after_durable],
                 ),
-                Target(at_most=2) if shape == "callbacks" else None,
+                Target(at_most=2),
                 ours=_median(many.after_durable, 0.99),
                 peer=_median(one.after_durable, 0.99),
                 unit="µs",

@@ -1,9 +1,11 @@
 """Telemetry: how log events are printed, and the name of every metric.
 
-Library code asks structlog for a logger and names facts as keys; only a process's entry point calls `set_up_logging`.
-Events go to standard error, so that standard output holds nothing but data: in colours on a terminal, as one JSON
-object per line otherwise. Metric names stand here as constants, so that code, dashboards and alerts agree; a number
-is counted under its name by whoever owns it, and `serve.metrics` publishes those of the agent.
+Library code asks structlog for a logger and names facts as keys; where a process of Spark must be there soon, it takes
+`Logger`, because structlog with all that it can print takes longer to import than what plans a batch. Only a process's
+entry point calls `set_up_logging`. Events go to standard error, so that standard output holds nothing but data: in
+colours on a terminal, as one JSON object per line otherwise. Metric names stand here as constants, so that code,
+dashboards and alerts agree; a number is counted under its name by whoever owns it, and `serve.metrics` publishes those
+of the agent.
 """
 
 from __future__ import annotations
@@ -11,9 +13,10 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from typing import Final, TextIO
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
-import structlog
+if TYPE_CHECKING:
+    import structlog
 
 # Names are penstock_<noun>_<unit>[_total], in base units. Labels are few: `table`, `log`, `subscription`.
 APPENDED_CHANGES: Final = "penstock_appended_changes_total"
@@ -152,8 +155,21 @@ METRICS: Final = (
 )
 
 
+class Logger:
+    """Stands for `structlog.get_logger()`, and imports it when something is logged."""
+
+    __slots__ = ()
+
+    def __getattr__(self, name: str) -> Any:
+        import structlog
+
+        return getattr(structlog.get_logger(), name)
+
+
 def set_up_logging(level: str = "info", stream: TextIO | None = None) -> None:
     """Send log events of this process to `stream` (standard error): console style on a terminal, JSON otherwise."""
+    import structlog
+
     out = sys.stderr if stream is None else stream
     processors: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,

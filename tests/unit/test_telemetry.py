@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 import structlog
+from structlog.testing import capture_logs
 
 from penstock import telemetry
 
@@ -53,3 +54,9 @@ def test_metric_names_have_prefix_and_base_unit() -> None:
     states = "running|waiting|queryable|completed|aborted"
     for name in telemetry.METRICS:
         assert re.fullmatch(rf"penstock_[a-z_]+?_({units}|{things}|{states})", name), name
+
+
+def test_what_is_logged_reaches_structlog_when_it_was_not_imported_before() -> None:
+    with capture_logs() as said:
+        telemetry.Logger().warning("damage skipped", offset=7)
+    assert said == [{"event": "damage skipped", "log_level": "warning", "offset": 7}]

@@ -88,7 +88,7 @@ def unseal(rows: bytes | memoryview, count: int) -> bytes:
     return bytes(memoryview(rows)[:start]) + b"\x00"
 
 
-def parse(data: bytes, start: int, base: int, codec: Codec, sync: bytes, limit: int) -> Block | int:
+def parse(data: bytes | memoryview, start: int, base: int, codec: Codec, sync: bytes, limit: int) -> Block | int:
     """The block at `data[start:]`, where `data` begins at offset `base` of the file.
 
     When `data` ends too early the answer is how many bytes the block needs. TornBlock when these bytes cannot be one.
@@ -107,7 +107,7 @@ def parse(data: bytes, start: int, base: int, codec: Codec, sync: bytes, limit: 
         return end - start
     if data[end - SYNC_BYTES : end] != sync:
         raise TornBlock("the sync marker does not match")
-    payload = data[at : at + size]
+    payload = bytes(data[at : at + size])
     if codec is Codec.NULL:
         rows = payload
     else:
@@ -137,7 +137,7 @@ def _seal_of(rows: bytes | memoryview, count: int) -> tuple[int, int, int]:
     return at - 1, epoch, crc
 
 
-def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+def _read_varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
     """A zigzag varint and where it ends; -1 as the end when the data stops inside it or it is too long."""
     value = shift = 0
     for position in range(at, min(len(data), at + 10)):

@@ -14,8 +14,6 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Self
 
-import structlog
-
 from penstock.errors import LogClosed, PenstockError
 from penstock.log import watermark
 from penstock.log.cursor import Cursor
@@ -24,8 +22,9 @@ from penstock.model.batch import ChangeBatch
 from penstock.model.position import START, Position
 from penstock.system.files import Files
 from penstock.system.watch import FileWatch, Watch
+from penstock.telemetry import Logger
 
-log = structlog.get_logger()
+log = Logger()
 
 _QUEUE_BYTES = 1 << 20
 

@@ -13,8 +13,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Self
 
-import structlog
-
 from penstock.errors import PenstockError
 from penstock.log import identity, names
 from penstock.log.reader import LogReader
@@ -23,8 +21,9 @@ from penstock.log.watermark import Watermark
 from penstock.model.schema import TableId
 from penstock.system.clock import Clock, SystemClock
 from penstock.system.files import Files, OsFiles
+from penstock.telemetry import Logger
 
-log = structlog.get_logger()
+log = Logger()
 
 # A directory that changed this recently may change again without a new time: clocks of file systems are coarse.
 _SETTLED_US = 2_000_000

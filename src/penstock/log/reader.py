@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-import structlog
-
 from penstock.errors import ChangesLost, CorruptLog, InvalidValue, PositionAhead, UnsupportedFormat
 from penstock.log import identity, search, segment, watermark
 from penstock.log.block import Block, TornBlock
@@ -28,8 +26,9 @@ from penstock.model.batch import ChangeBatch
 from penstock.model.position import START, Position
 from penstock.model.schema import TableId
 from penstock.system.files import File, Files, OsFiles
+from penstock.telemetry import Logger
 
-log = structlog.get_logger()
+log = Logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,7 +277,9 @@ class LogReader:
                     raise InvalidValue(f"no change stands at position {after}", file=self.path(number))
             while start < limit:
                 try:
-                    for block in segment.blocks(file, heading, start, limit):
+                    # Whoever reads a log from somewhere to its end seldom comes back, and the memory that it would
+                    # take is the database's.
+                    for block in segment.blocks(file, heading, start, limit, keep=False):
                         if skip < block.count:
                             yield self.batch(heading, block, skip)
                         skip, start = 0, block.end

@@ -15,8 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
-
-import structlog
+from typing import Protocol
 
 from penstock.errors import ChangesLost, LogLocked, PenstockError
 from penstock.log import checkpoint, names
@@ -25,17 +24,30 @@ from penstock.log.lock import try_lock
 from penstock.log.reader import LogReader
 from penstock.log.refusal import refused
 from penstock.model.position import START, Position
-from penstock.settings import RetentionSettings
 from penstock.system.clock import Clock, SystemClock
 from penstock.system.files import Files, OsFiles
+from penstock.telemetry import Logger
 
-log = structlog.get_logger()
+log = Logger()
 
 LOCK = "retention.lock"
 # Whoever holds the lock deletes a few files; whoever waits longer than this waits for a stuck process.
 _WAIT_S = 10.0
 _LOOK_S = 0.005
 _LOOKS = 100
+
+
+class Limits(Protocol):
+    """When files go, as `RetentionSettings` says it. Each may be None, which means no limit."""
+
+    @property
+    def bytes_max(self) -> int | None: ...
+
+    @property
+    def age_s_max(self) -> int | None: ...
+
+    @property
+    def subscriber_expiry_s(self) -> int | None: ...
 
 
 class Reason(StrEnum):
@@ -82,7 +94,7 @@ def modified_us(path: str) -> int:
 
 def apply(
     directory: str,
-    settings: RetentionSettings,
+    settings: Limits,
     *,
     files: Files | None = None,
     clock: Clock | None = None,
@@ -111,7 +123,7 @@ def apply(
 def removable(
     spans: Sequence[Span],
     subscribers: Sequence[Checkpoint],
-    settings: RetentionSettings,
+    settings: Limits,
     now_us: int,
 ) -> list[tuple[Span, Reason]]:
     """Which files may go, oldest first, and why. The newest file is never among them."""
@@ -133,7 +145,7 @@ def removable(
     return out
 
 
-def _expired(subscriber: Checkpoint, spans: Sequence[Span], settings: RetentionSettings, now_us: int) -> bool:
+def _expired(subscriber: Checkpoint, spans: Sequence[Span], settings: Limits, now_us: int) -> bool:
     """Whether a subscription let changes lie for too long.
 
     One that had nothing to do does not age: the clock starts when the oldest file that it has not finished was full.
@@ -146,7 +158,7 @@ def _expired(subscriber: Checkpoint, spans: Sequence[Span], settings: RetentionS
     return now_us - max(subscriber.time, waiting.modified_us) > settings.subscriber_expiry_s * 1_000_000
 
 
-def _needs_times(settings: RetentionSettings) -> bool:
+def _needs_times(settings: Limits) -> bool:
     return settings.age_s_max is not None or settings.subscriber_expiry_s is not None
 
 
@@ -158,7 +170,7 @@ class _Run:
         self._directory = directory
         self._reader = reader
 
-    def apply(self, settings: RetentionSettings, now_us: int, modified: Callable[[str], int]) -> Report:
+    def apply(self, settings: Limits, now_us: int, modified: Callable[[str], int]) -> Report:
         spans = self._spans(modified if _needs_times(settings) else None)
         if not spans:
             return Report()

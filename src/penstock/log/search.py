@@ -11,19 +11,18 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-import structlog
-
 from penstock.formats import avro
 from penstock.log.index import Marks, domain_digest
 from penstock.log.names import INDEX, TRANSACTIONS
 from penstock.log.segment import Heading
 from penstock.model.batch import ChangeBatch
 from penstock.model.position import Position
+from penstock.telemetry import Logger
 
 if TYPE_CHECKING:
     from penstock.log.reader import LogReader
 
-log = structlog.get_logger()
+log = Logger()
 
 
 def by_time(reader: LogReader, when_us: int) -> Position:

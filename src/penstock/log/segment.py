@@ -145,21 +145,32 @@ def _schema(text: bytes) -> TableSchema:
     return TableSchema.from_json(json.loads(text))
 
 
-def blocks(file: File, heading: Heading, start: int, limit: int) -> Iterator[Block]:
-    """The blocks from offset `start` up to `limit`, each checked; TornBlock at the first that is not whole."""
+def blocks(file: File, heading: Heading, start: int, limit: int, *, keep: bool = True) -> Iterator[Block]:
+    """The blocks from offset `start` up to `limit`, each checked; TornBlock at the first that is not whole.
+
+    Without `keep`, the page cache need not keep what had to be read from the disk for this.
+    """
+    # One buffer is filled again and again: new memory for each read costs more than the reading.
     at = base = start
-    data = b""
+    data = memoryview(bytearray(min(_READ_BYTES, max(0, limit - start))))
+    filled = 0
     while at < limit:
-        found = parse(data, at - base, base, heading.codec, heading.sync, BLOCK_BYTES_MAX)
+        found = parse(data[:filled], at - base, base, heading.codec, heading.sync, BLOCK_BYTES_MAX)
         if isinstance(found, Block):
             yield found
             at = found.end
             continue
-        # Not enough bytes at hand: read on from here, at least as much as the block needs.
+        # Not enough bytes at hand: behind what is there of the block, at least as much as it needs. Nothing is read
+        # twice, for it may not have been kept.
         if found > limit - at:
             raise TornBlock("the file ends inside a block")
-        data, base = file.pread(min(max(_READ_BYTES, found), limit - at), at), at
-        if len(data) < found:
+        part = data[at - base : filled]
+        size = min(max(_READ_BYTES, found), limit - at)
+        if not size <= len(data) <= max(size, _READ_BYTES):
+            data = memoryview(bytearray(size))
+        data[: len(part)] = part
+        base, filled = at, len(part) + file.fetch(data[len(part) : size], at + len(part), keep=keep)
+        if filled < found:
             raise TornBlock("the file ends inside a block")
 
 

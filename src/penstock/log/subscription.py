@@ -12,8 +12,6 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Literal, Self
 
-import structlog
-
 from penstock.errors import (
     ChangesLost,
     LogClosed,
@@ -28,15 +26,15 @@ from penstock.log.follow import Follower, Tail
 from penstock.log.lock import try_lock
 from penstock.log.reader import LogReader
 from penstock.log.refusal import refused
-from penstock.log.retention import Loss
+from penstock.log.retention import Limits, Loss
 from penstock.model.batch import ChangeBatch
 from penstock.model.position import START, Position
-from penstock.settings import RetentionSettings
 from penstock.system.clock import Clock, SystemClock
 from penstock.system.files import File, Files, OsFiles
 from penstock.system.watch import FileWatch
+from penstock.telemetry import Logger
 
-log = structlog.get_logger()
+log = Logger()
 
 Start = Literal["earliest", "latest"] | Position
 
@@ -55,7 +53,7 @@ class Subscription:
         lease: File,
         owns_reader: bool,
         follower: Follower | None,
-        retention_settings: RetentionSettings | None,
+        retention_settings: Limits | None,
     ) -> None:
         self.name = name
         self._reader = reader
@@ -83,7 +81,7 @@ class Subscription:
         clock: Clock | None = None,
         start: Start = "earliest",
         follower: Follower | None = None,
-        retention_settings: RetentionSettings | None = None,
+        retention_settings: Limits | None = None,
     ) -> Subscription:
         """Open a subscription, creating it at `start` when it is new; one that exists goes on at its checkpoint.
 
@@ -295,7 +293,7 @@ class Subscription:
             )
         )
 
-    def _apply_retention(self, settings: RetentionSettings) -> None:
+    def _apply_retention(self, settings: Limits) -> None:
         try:
             retention.apply(self._directory, settings, files=self._files, clock=self._clock)
         except LogLocked:

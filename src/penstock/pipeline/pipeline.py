@@ -78,6 +78,8 @@ class Pipeline:
         self._stop = threading.Event()
         # Until when the batch that is under way may be finished, once it was asked to stop.
         self._stop_by = math.inf
+        # Whoever waits for the query is to look at once: it has ended, or is to stop.
+        self._look = threading.Event()
         self._error: BaseException | None = None
         self._prepared: set[str] = set()
         # The headers of runs that were met in batches that are done, and in those and the one under way.
@@ -134,6 +136,7 @@ class Pipeline:
         if not self._stop.is_set():
             self._stop_by = time.monotonic() + self._settings.pipeline.stop_s
         self._stop.set()
+        self._look.set()
 
     def run(self, *, available_now: bool = False) -> None:
         """Deliver until `stop`, or with `available_now` until everything that is there now is delivered."""
@@ -335,17 +338,19 @@ class Pipeline:
 
     def _wait(self, query: StreamingQuery) -> None:
         look = time.monotonic() + _LOCK_LOOK_S
+        threading.Thread(target=self._notice_end, args=(query,), name="penstock-query", daemon=True).start()
         while query.isActive:
             if time.monotonic() > look:
                 # One that has nothing to do would not notice otherwise.
                 self._check_driver()
                 look = time.monotonic() + _LOCK_LOOK_S
-            stopping = self._stop.wait(_LOOK_S)
+            self._look.wait(_LOOK_S)
+            self._look.clear()
             self._pause = self._pause or self._holding.asks()
-            if stopping or self._pause:
+            if self._stop.is_set() or self._pause:
                 if not query.status["isTriggerActive"]:
                     return
-                if stopping and time.monotonic() > self._stop_by:
+                if self._stop.is_set() and time.monotonic() > self._stop_by:
                     self._give_up()
                     return
                 time.sleep(_LOOK_S)
@@ -364,6 +369,13 @@ class Pipeline:
         log.warning("batch given up", pipeline=settings.name, batch=self._batch, after_s=settings.stop_s)
         for sink in self._sinks:
             sink.give_up()
+
+    def _notice_end(self, query: StreamingQuery) -> None:
+        """Wait for a query's end in a thread of its own: a signal must not meet the main one in a call to Java."""
+        # Why it has ended, whoever waits will ask.
+        with suppress(Exception):
+            query.awaitTermination()
+        self._look.set()
 
     def _deliver(self, frame: DataFrame, batch: int) -> None:
         """Do one batch. Called by Spark; what it raises ends the query, so it is kept for whoever waits."""

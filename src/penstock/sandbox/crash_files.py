@@ -202,6 +202,11 @@ class CrashFile:
             self._files.enter("pread", self._path)
             return bytes(self._node().data[offset : offset + size])
 
+    def fetch(self, into: memoryview, offset: int, *, keep: bool) -> int:  # noqa: ARG002
+        data = self.pread(len(into), offset)
+        into[: len(data)] = data
+        return len(data)
+
     def pwrite(self, data: bytes | memoryview, offset: int) -> None:
         disk = self._files.disk
         payload = bytes(data)

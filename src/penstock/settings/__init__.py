@@ -21,8 +21,9 @@ if TYPE_CHECKING:
         TableChoice,
         TailMode,
     )
+    from penstock.settings.choices import Acknowledge, Codec
     from penstock.settings.loading import build, known_names, load
-    from penstock.settings.log import Acknowledge, Codec, LogSettings, RetentionSettings
+    from penstock.settings.log import LogSettings, RetentionSettings
     from penstock.settings.loss import OnLoss
     from penstock.settings.model import Settings
     from penstock.settings.pipeline import (
@@ -48,14 +49,16 @@ _SECTIONS = {
         "TableChoice",
         "TailMode",
     ),
+    "choices": (
+        "Acknowledge",
+        "Codec",
+    ),
     "loading": (
         "build",
         "known_names",
         "load",
     ),
     "log": (
-        "Acknowledge",
-        "Codec",
         "LogSettings",
         "RetentionSettings",
     ),

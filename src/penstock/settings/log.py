@@ -2,27 +2,10 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-
 from pydantic import Field
 
+from penstock.settings.choices import Acknowledge, Codec
 from penstock.settings.section import Section
-
-
-class Codec(StrEnum):
-    """The Avro codecs of the change log's blocks."""
-
-    NULL = "null"
-    DEFLATE = "deflate"
-    SNAPPY = "snappy"
-    ZSTANDARD = "zstandard"
-
-
-class Acknowledge(StrEnum):
-    """When an append returns: after the sync (survives power loss) or after the write (survives a killed process)."""
-
-    SYNCED = "synced"
-    WRITTEN = "written"
 
 
 class LogSettings(Section):

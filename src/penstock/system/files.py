@@ -22,6 +22,13 @@ class File(Protocol):
         """Up to `size` bytes; fewer only at the end of the file."""
         ...
 
+    def fetch(self, into: memoryview, offset: int, *, keep: bool) -> int:
+        """Fill `into` and tell how much came; less only at the end of the file.
+
+        Without `keep`, what the disk must give for this need not stay in memory: nobody is expected to read it again.
+        """
+        ...
+
     def pwrite(self, data: bytes | memoryview, offset: int) -> None:
         """Write all of `data`, or raise; after an error any part of it may have been written."""
         ...
@@ -69,6 +76,8 @@ class Files(Protocol):
     def sync_directory(self, path: str) -> None: ...
 
 
+# RWF_DONTCACHE of linux/fs.h, which Linux has since 6.14; the standard library does not name it.
+_DONT_CACHE = 0x80
 # Fewer bytes than this are copied faster than the kernel takes them in parts.
 _JOIN_BYTES_MAX = 16 << 10
 # From linux/falloc.h; the standard library has no fallocate that keeps the length.
@@ -121,6 +130,25 @@ class OsFile:
             parts.append(data)
             got += len(data)
         return b"".join(parts)
+
+    def fetch(self, into: memoryview, offset: int, *, keep: bool) -> int:
+        got = 0
+        while got < len(into):
+            more = self._fetch(into[got:], offset + got, keep)
+            if not more:
+                break
+            got += more
+        return got
+
+    def _fetch(self, into: memoryview, offset: int, keep: bool) -> int:
+        if not keep and sys.platform.startswith("linux"):
+            try:
+                return os.preadv(self._fd, [into], offset, _DONT_CACHE)
+            except OSError as error:
+                # An older kernel, or a file system that cannot do it: then it stays in memory.
+                if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
+                    raise
+        return os.preadv(self._fd, [into], offset)
 
     def pwrite(self, data: bytes | memoryview, offset: int) -> None:
         done, size = os.pwrite(self._fd, data, offset), len(data)

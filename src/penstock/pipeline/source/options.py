@@ -18,13 +18,21 @@ from penstock.errors import InvalidSetting
 from penstock.model.change import Op
 from penstock.model.schema import TableId
 from penstock.pipeline.source.held import NOTHING, Held
-from penstock.settings.log import RetentionSettings
 from penstock.settings.loss import OnLoss
 
 RUNS, FLAT = "runs", "flat"
 EARLIEST, LATEST, COMMITTED = "earliest", "latest", "committed"
 _SIZE = re.compile(r"(\d{1,15})\s*([kmg]?)b?", re.IGNORECASE)
 _FACTORS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """`RetentionSettings` without what checks settings, which takes a process of Spark longer to import than to use."""
+
+    bytes_max: int | None = None
+    age_s_max: int | None = None
+    subscriber_expiry_s: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +64,7 @@ class SourceOptions:
     partition_bytes: int = 16 << 20
     linger_s: float = 0.0
     subscription: str | None = None
-    retention: RetentionSettings | None = None
+    retention: Retention | None = None
     wake: str | None = None
     held: Held = NOTHING
     on_loss: OnLoss = OnLoss.FAIL
@@ -191,11 +199,16 @@ def _loss(text: str) -> OnLoss:
         raise ValueError(f"one of {', '.join(OnLoss)}") from None
 
 
-def _retention(text: str) -> RetentionSettings:
+def _retention(text: str) -> Retention:
     try:
-        return RetentionSettings.model_validate_json(text)
-    except ValueError:
-        raise ValueError(f"a JSON object with {', '.join(RetentionSettings.model_fields)}, or {{}}") from None
+        found = Retention(**json.loads(text))
+        for least, value in ((0, found.bytes_max), (0, found.age_s_max), (1, found.subscriber_expiry_s)):
+            if value is not None and (type(value) is not int or value < least):
+                raise ValueError("no such number")
+    except (ValueError, TypeError):
+        names = ", ".join(field.name for field in fields(Retention))
+        raise ValueError(f"a JSON object with {names}, or {{}}") from None
+    return found
 
 
 def _seconds(text: str) -> float:

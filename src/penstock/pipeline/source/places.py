@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.errors import CorruptLog, PenstockError, PositionBehind
 from penstock.log import snapshot_requests
@@ -25,9 +25,12 @@ from penstock.model.position import Position
 from penstock.model.schema import TableId
 from penstock.pipeline.source.held import naming
 from penstock.pipeline.source.options import SourceOptions
-from penstock.pipeline.source.remote import Access, Agent
 from penstock.system.clock import SystemClock
 from penstock.system.files import OsFiles
+
+# What speaks HTTP is imported where an agent is spoken to: few processes of Spark do.
+if TYPE_CHECKING:
+    from penstock.pipeline.source.remote import Access
 
 # Readers that one process keeps: each has at most one open file.
 _READERS_MAX = 128
@@ -156,6 +159,8 @@ class RemotePlace:
     """The logs of a node behind its agent's HTTP server."""
 
     def __init__(self, url: str, options: SourceOptions) -> None:
+        from penstock.pipeline.source.remote import Agent
+
         self._agent = Agent(url, access(options))
         self._wants = _chooser(options)
         self._addresses: dict[str, Address] = {}
@@ -209,6 +214,8 @@ class RemotePlace:
 
 def access(options: SourceOptions) -> Access:
     """How agents are spoken to."""
+    from penstock.pipeline.source.remote import Access
+
     return Access(token_file=options.token_file, tls_ca_file=options.tls_ca_file, retry_s=options.retry_s)
 
 
@@ -224,15 +231,15 @@ _task_readers: OrderedDict[Address, LogReader] = OrderedDict()
 
 def open_reader(address: Address, how: Access) -> LogReader:
     """A reader for a task. Spark's workers live on, so the readers of their last tasks are kept."""
-    return _kept(
-        _task_readers,
-        address,
-        lambda: (
-            LogReader(address.log_id, files=Agent(address.agent, how))
-            if address.agent
-            else LogReader(address.directory)
-        ),
-    )
+    return _kept(_task_readers, address, lambda: _reader(address, how))
+
+
+def _reader(address: Address, how: Access) -> LogReader:
+    if not address.agent:
+        return LogReader(address.directory)
+    from penstock.pipeline.source.remote import Agent
+
+    return LogReader(address.log_id, files=Agent(address.agent, how))
 
 
 def _kept(readers: OrderedDict[Address, LogReader], address: Address, make: Callable[[], LogReader]) -> LogReader:

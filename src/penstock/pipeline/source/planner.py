@@ -16,8 +16,6 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-import structlog
-
 from penstock.errors import ChangesLost, CorruptCheckpoint, PenstockError
 from penstock.log.subscription import Start
 from penstock.log.watermark import Watermark
@@ -31,8 +29,9 @@ from penstock.pipeline.source.places import Address, Place, places
 from penstock.pipeline.source.portions import Piece, by_node, together
 from penstock.pipeline.source.reach import BEGINNING, Reach
 from penstock.settings.loss import OnLoss
+from penstock.telemetry import Logger
 
-log = structlog.get_logger()
+log = Logger()
 
 # A subscription is moved when a file of its log is done, and else no more often than this.
 COMMIT_S = 10.0

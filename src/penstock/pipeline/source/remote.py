@@ -305,6 +305,11 @@ class RemoteFile:
             self._base, self._data = offset, data
         return data[:size]
 
+    def fetch(self, into: memoryview, offset: int, *, keep: bool) -> int:  # noqa: ARG002
+        data = self.pread(len(into), offset)
+        into[: len(data)] = data
+        return len(data)
+
     def size(self) -> int:
         if self._size is None:
             self.pread(1, 0)

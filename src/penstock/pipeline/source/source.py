@@ -38,7 +38,6 @@ from penstock.model.schema import TableId, TableSchema
 from penstock.pipeline.eras import Header, prepared_as
 from penstock.pipeline.runs import RUN_SCHEMA
 from penstock.pipeline.source.admission import Limits
-from penstock.pipeline.source.flat import FlatBatches
 from penstock.pipeline.source.held import NOTHING, Held, naming
 from penstock.pipeline.source.options import RUNS, SourceOptions, parse
 from penstock.pipeline.source.places import access, open_reader, places
@@ -47,14 +46,15 @@ from penstock.pipeline.source.portions import Piece, copied_tables
 from penstock.pipeline.source.reach import from_offset, tick_of, to_offset
 from penstock.pipeline.source.reach import parse as parse_reach
 from penstock.pipeline.source.stretches import gather, read_runs
-from penstock.pipeline.source.table_version import TableVersion
 from penstock.pipeline.source.wake import Wake
 from penstock.pipeline.worker_process import task_begins
 from penstock.system.clock import SystemClock
 
+# What only the flat shape needs is imported with it: a pipeline's query is ready sooner without.
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from penstock.pipeline.source.table_version import TableVersion
     from penstock.settings import Settings
 
 NAME = "penstock"
@@ -204,6 +204,8 @@ class PenstockDataSource(DataSource):
         """Spark asks for it once, before it copies this object to where readers are made."""
         if self._options.shape == RUNS:
             return from_arrow_schema(RUN_SCHEMA)
+        from penstock.pipeline.source.table_version import TableVersion
+
         self._version = TableVersion.find(self._options)
         return from_arrow_schema(self._version.flat_schema(self._options.columns))
 
@@ -224,6 +226,8 @@ class _Shape:
             if not self.arrow.equals(RUN_SCHEMA):
                 raise InvalidSetting("the shape runs has columns of its own; leave the schema to the source")
         elif version is None:
+            from penstock.pipeline.source.table_version import TableVersion
+
             # The user chose the columns, so newer ones of the table are not missed.
             self.version = TableVersion.find(options).choosing(self.arrow)
         elif options.columns is not None:
@@ -241,6 +245,8 @@ class _Shape:
             with naming(lambda: [piece.address for piece in pieces]):
                 yield from read_runs(opened, options.buckets, copied)
             return
+        from penstock.pipeline.source.flat import FlatBatches
+
         flat = FlatBatches(self.version.schema, self.arrow, options.operations)
         for address, reader, stretch in opened:
             for gathered in gather(reader, stretch):

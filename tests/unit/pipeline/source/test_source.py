@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import pickle
+import subprocess
+import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -219,7 +222,8 @@ def test_a_pipelines_settings_become_options(tmp_path: Path) -> None:
     options = parse(pipeline_options(settings, 5))
     assert (options.path, options.buckets, options.subscription) == ((str(tmp_path / "a, b"),), 5, "pipe")
     assert (options.token_file, options.tls_ca_file, options.on_loss) == ("/token", "/ca", "skip")
-    assert options.retention == settings.retention
+    assert options.retention is not None
+    assert asdict(options.retention) == settings.retention.model_dump()
     assert options.max_rows_per_trigger == 7
     found = schemas(settings)
     assert [str(schema.table) for schema in found.newest] == ["shop.orders"]
@@ -246,3 +250,19 @@ def test_a_table_is_settled_when_all_its_changes_have_one_schema(tmp_path: Path)
         ("n1", schema_of("orders")),
         ("n2", schema_of("orders")),
     ]
+
+
+def test_a_process_that_plans_a_pipelines_batches_imports_no_more_than_that_needs() -> None:
+    """Spark starts one for each query, and nothing is delivered before it is there."""
+    script = "import sys, penstock.pipeline.source.source; sys.stdout.write(' '.join(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    heavy = {
+        "pydantic",
+        "structlog",
+        "http.client",
+        "ssl",
+        "pandas",
+        "penstock.pipeline.source.flat",
+        "penstock.formats.arrow",
+    }
+    assert not heavy & set(done.stdout.split())
