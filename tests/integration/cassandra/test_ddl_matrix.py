@@ -77,6 +77,8 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Play:
     return play(tmp_path_factory.mktemp("ddl"), SCENARIOS)
 
 
+# The first of them plays all scenarios, which takes a busy machine long.
+@pytest.mark.timeout(2400)
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda one: one.name)
 def test_delta_has_the_rows_that_cassandra_selects(played: Play, scenario: Scenario) -> None:
     assert "\n".join(map(str, played.differences[scenario.keyspace])) == ""
