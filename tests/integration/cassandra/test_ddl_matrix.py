@@ -31,23 +31,10 @@ APART = list(filter(None, os.environ.get("PENSTOCK_DDL_ALONE", "").split(";")))
 ROUNDS = int(os.environ.get("PENSTOCK_DDL_ROUNDS", "0"))
 SEED = int(os.environ.get("PENSTOCK_DDL_SEED") or SystemRandom().randrange(1 << 20))
 PER_ROUND = 30
-# What does not hold yet. When a column is dropped, the state loses its cells without a record: rows that are not
-# written again keep the old value in the target, and rows that only this column kept alive stay; and a
-# deletion that is newer than the drop still hides what the column gets when it is added again. These play when they are
-# asked for, and in the rounds.
-OPEN = frozenset(
-    {
-        "a column is dropped",
-        "a column is dropped in one step and added again in the next",
-        "a cell is newer than the drop of its column",
-        "a column is dropped as of a time",
-        "a second column is dropped as of an earlier time",
-        "rows that only a dropped column kept alive",
-        "static columns are dropped and added again",
-        "collections are dropped and added again",
-        "seed 3",
-    }
-)
+# What is not understood yet: it plays when it is asked for, and in the rounds. A collection is deleted as of a time later
+# than the drop of its column, and the column is added again. Played by hand, Cassandra goes on hiding what is written to
+# it then, and so does the fold; in the matrix Cassandra has shown it once.
+OPEN = frozenset({"seed 3"})
 KNOWN = (*FIXED, *map(generated, range(12)))
 SCENARIOS = [
     one for one in KNOWN if any(part in one.name for part in CHOSEN) and (CHOSEN != [""] or one.name not in OPEN)
