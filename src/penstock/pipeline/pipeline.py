@@ -9,6 +9,7 @@ the sinks are given the same records again.
 from __future__ import annotations
 
 import functools
+import math
 import re
 import threading
 import time
@@ -75,6 +76,8 @@ class Pipeline:
         self._spark = spark
         self._board = StatusBoard()
         self._stop = threading.Event()
+        # Until when the batch that is under way may be finished, once it was asked to stop.
+        self._stop_by = math.inf
         self._error: BaseException | None = None
         self._prepared: set[str] = set()
         # The headers of runs that were met in batches that are done, and in those and the one under way.
@@ -127,7 +130,9 @@ class Pipeline:
         return self._board.read()
 
     def stop(self) -> None:
-        """Ask it to stop: the batch that is under way is finished, no other is begun."""
+        """Ask it to stop: the batch that is under way is finished, or given up after a while; no other is begun."""
+        if not self._stop.is_set():
+            self._stop_by = time.monotonic() + self._settings.pipeline.stop_s
         self._stop.set()
 
     def run(self, *, available_now: bool = False) -> None:
@@ -340,12 +345,25 @@ class Pipeline:
             if stopping or self._pause:
                 if not query.status["isTriggerActive"]:
                     return
+                if stopping and time.monotonic() > self._stop_by:
+                    self._give_up()
+                    return
                 time.sleep(_LOOK_S)
         if self._error is not None:
             raise self._error
         failure = query.exception()
         if failure is not None:
             raise failure
+
+    def _give_up(self) -> None:
+        """Let go of a batch that does not come to its end; the next start does it again, as after a crash.
+
+        Its tasks end with the query. What waits for a target on the driver has to be told.
+        """
+        settings = self._settings.pipeline
+        log.warning("batch given up", pipeline=settings.name, batch=self._batch, after_s=settings.stop_s)
+        for sink in self._sinks:
+            sink.give_up()
 
     def _deliver(self, frame: DataFrame, batch: int) -> None:
         """Do one batch. Called by Spark; what it raises ends the query, so it is kept for whoever waits."""
