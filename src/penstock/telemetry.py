@@ -45,6 +45,7 @@ COMMIT_LOG_MUTATIONS: Final = "penstock_commit_log_mutations_total"
 COMMIT_LOG_SKIPPED: Final = "penstock_commit_log_skipped_mutations_total"
 COMMIT_LOG_DAMAGED: Final = "penstock_commit_log_damaged_places_total"
 COMMIT_LOG_SEGMENTS: Final = "penstock_commit_log_segments_total"
+CDC_GAPS: Final = "penstock_cdc_gaps_total"
 UNREADABLE_CHECKPOINTS: Final = "penstock_unreadable_checkpoint_files"
 PARKED_ENTRIES: Final = "penstock_parked_entries"
 PARKED_ENTRIES_TOTAL: Final = "penstock_parked_entries_total"
@@ -112,6 +113,7 @@ METRICS: Final = (
     COMMIT_LOG_SKIPPED,
     COMMIT_LOG_DAMAGED,
     COMMIT_LOG_SEGMENTS,
+    CDC_GAPS,
     UNREADABLE_CHECKPOINTS,
     PARKED_ENTRIES,
     PARKED_ENTRIES_TOTAL,

@@ -49,8 +49,16 @@ class EraPipeline:
         self.batch = 0
 
     def fold(self, runs: Sequence[Run], now_s: int, *, commit: bool = True) -> list[Records]:
-        eras = self.eras.learn([Header(run.node, run.schema) for run in runs])
-        folder = Folder(MergeSettings(), self.record, every=True, moves=eras.moves(self.eras), eras=eras.numbers())
+        headers = [Header(run.node, run.schema) for run in runs]
+        eras = self.eras.learn(headers)
+        folder = Folder(
+            MergeSettings(),
+            self.record,
+            every=True,
+            moves=eras.moves(self.eras),
+            eras=eras.numbers(),
+            newest=eras.newer_than(headers),
+        )
         out: list[Records] = []
         tokens = {}
         for bucket in range(self.store.buckets):
@@ -71,7 +79,7 @@ def histories(draw: st.DrawFn) -> tuple[TableSchema, list[list[Change]], list[st
     schema, change = draw(st.sampled_from([(PLAIN, plain_writes()), (SCHEMA, changes())]))
     eras = draw(st.lists(st.lists(change, max_size=5), min_size=1, max_size=4))
     eras = [[one for one in era if one.op is not Op.TRUNCATE] for era in eras]
-    kinds = draw(st.lists(st.sampled_from(["truncate", "truncate", "drop"]), min_size=3, max_size=3))
+    kinds = draw(st.lists(st.sampled_from(["truncate", "truncate", "drop", "remake"]), min_size=3, max_size=3))
     return schema, eras, kinds[: len(eras) - 1]
 
 
@@ -84,11 +92,14 @@ def plain_writes(draw: st.DrawFn) -> Change:
 def logs_of(schema: TableSchema, eras: list[list[Change]], kinds: list[str], chance: random.Random) -> list[Stretches]:
     """What each node logs: copies are lost, but one is always there; each era begins a little later on each node."""
     logs: list[Stretches] = [[], [], []]
-    table, truncated = 0, [0, 0, 0]
+    table, altered, remade, truncated = 0, 10, 0, [0, 0, 0]
     for number, era in enumerate(eras):
         kind = kinds[number - 1] if number else ""
         if kind == "drop":
-            table, truncated = table + 1, [0, 0, 0]
+            table, altered, remade, truncated = table + 1, altered + 1, 0, [0, 0, 0]
+        elif kind == "remake":
+            # The next table has the id of this one.
+            altered, remade, truncated = altered + 1, altered, [0, 0, 0]
         elif kind == "truncate":
             begun = (number * 60 + 100) * _SECOND
             truncated = [begun + chance.randint(0, 3 * _SECOND) for _ in _NODES]
@@ -97,8 +108,15 @@ def logs_of(schema: TableSchema, eras: list[list[Change]], kinds: list[str], cha
             for node in chance.sample(range(3), chance.randint(1, 3)):
                 held[node] += [change] * chance.choice((1, 1, 2))
         for node, log in enumerate(logs):
-            header = replace(schema, id=f"table-{table}", altered=10 + table, truncated_us=truncated[node], since_us=1)
-            marks = [Change(Op.TRUNCATE, time=truncated[node] or 10 + table)] if number else []
+            header = replace(
+                schema,
+                id=f"table-{table}",
+                altered=altered,
+                remade_us=remade,
+                truncated_us=truncated[node],
+                since_us=1,
+            )
+            marks = [Change(Op.TRUNCATE, time=truncated[node] or altered)] if number else []
             log.append((header, marks + held[node]))
     return logs
 
@@ -184,11 +202,6 @@ def comparable_rows(rows: list[dict[str, Any]]) -> list[str]:
     return sorted(map(repr, rows))
 
 
-DROPPED = replace(
-    PLAIN,
-    columns=tuple(replace(column, dropped_us=2) if column.name == "v" else column for column in PLAIN.columns),
-    altered=9,
-)
 COLLECTIONS = TableSchema(
     PLAIN.table,
     (
@@ -202,8 +215,8 @@ COLLECTIONS = TableSchema(
 
 
 @st.composite
-def column_histories(draw: st.DrawFn) -> tuple[TableSchema, list[tuple[bool, Change]]]:
-    """A table of which columns are dropped at 2 and added again; each change is logged before that or after it."""
+def column_histories(draw: st.DrawFn) -> tuple[TableSchema, list[Change]]:
+    """A table, and changes of it around the times at which columns are dropped."""
     schema = draw(st.sampled_from([PLAIN, COLLECTIONS]))
     out = []
     for _ in range(draw(st.integers(0, 10))):
@@ -219,40 +232,73 @@ def column_histories(draw: st.DrawFn) -> tuple[TableSchema, list[tuple[bool, Cha
                     value = str(value)
                 cells[column.name] = draw(st.just(Set(value)) | st.just(Deleted()))
         change = Change(draw(st.sampled_from([Op.INSERT, Op.UPDATE])), key, cells, time=time)
-        out.append((draw(st.booleans()), change))
+        out.append(change)
     return schema, out
 
 
-@_SETTINGS
-@given(column_histories(), st.randoms(use_true_random=False), st.sampled_from([RecordType.AFTER, RecordType.ALL]))
+# The drops: at these write times some columns go, and each is there again two versions later.
+_DROPS = (2, 3)
+
+
+def versions_of(schema: TableSchema, names: Sequence[str]) -> list[TableSchema]:
+    """With the columns, without them, with them again, and so on."""
+    out = [replace(schema, id="t", altered=10)]
+    for number, dropped_us in enumerate(_DROPS):
+        columns = tuple(column for column in schema.columns if column.name not in names)
+        drops = tuple((name, dropped_us) for name in sorted(names))
+        out.append(replace(schema, columns=columns, id="t", altered=20 + 20 * number, dropped=drops))
+        columns = tuple(replace(c, dropped_us=dropped_us) if c.name in names else c for c in schema.columns)
+        out.append(replace(schema, columns=columns, id="t", altered=30 + 20 * number))
+    return out
+
+
+@settings(max_examples=100, deadline=None)
+@given(column_histories(), st.integers(0, 1 << 32), st.sampled_from([RecordType.AFTER, RecordType.ALL]))
 def test_cells_up_to_the_drop_of_their_column_never_show_again(
-    table: tuple[TableSchema, list[tuple[bool, Change]]], chance: random.Random, record: RecordType
+    table: tuple[TableSchema, list[Change]], seed: int, record: RecordType
 ) -> None:
+    """Whatever is logged under which version, and in whatever order the versions of two nodes are folded."""
     schema, history = table
-    schema = replace(schema, id="t", altered=5)
+    chance = random.Random(seed)
     names = [column.name for column in schema.cells if column.name in ("v", "s", "m")]
-    again = replace(
-        schema,
-        columns=tuple(replace(c, dropped_us=2) if c.name in names else c for c in schema.columns),
-        altered=9,
-    )
+    versions = versions_of(schema, names)
+    # What each node logs, version by version, with nothing but the header where it logs nothing.
+    logs: dict[str, list[tuple[TableSchema, list[Change]]]] = {}
+    shares = [[change for change in history if change.time == time or chance.random() < 0.5] for time in (1, 2)]
+    every = [change for change in history if change not in shares[0]]
+    for node, share in zip("ab", (shares[0] + every, shares[1]), strict=True):
+        where = sorted((chance.randrange(len(versions)), number) for number in range(len(share)))
+        logs[node] = [(version, []) for version in versions]
+        for version, number in where:
+            known = versions[version].by_name
+            change = share[number]
+            cells = {name: cell for name, cell in change.cells.items() if name in known}
+            logs[node][version][1].append(replace(change, cells=cells))
+    last = chance.randrange(len(versions))
     with tempfile.TemporaryDirectory() as directory:
         pipeline = EraPipeline(directory, chance.choice((1, 3)), record)
         target = Target()
-        # One node is read as it writes, the other only later, when the first has told of the drop.
-        early = [
-            (schema if before else again, [change]) for before, change in sorted(history, key=lambda one: not one[0])
-        ]
-        late = [(header, log) for header, log in early if chance.random() < 0.5]
-        for node, log in (("a", [*early, (again, [])]), ("b", late)):
-            for header, some in log:
-                runs = list(runs_of(header, node, some, pipeline.store.buckets)) if some else []
-                if not some:
-                    runs = [Run(header, node, 0, 0, b"")]
-                for records in pipeline.fold(runs, 9):
-                    target.write(records)
-    state = TableState(schema)
-    for _, change in history:
-        kept = {n: c for n, c in change.cells.items() if n not in names or (change.time or 0) > 2}
-        state.apply(replace(change, cells=kept))
-    assert comparable(list(target.rows.values())) == expected(schema, visible(state, 9))
+        waiting = {node: list(log[: last + 1]) for node, log in logs.items()}
+        while any(waiting.values()):
+            batch = []
+            for node, log in waiting.items():
+                for _ in range(chance.randint(0, len(log))):
+                    header, some = log.pop(0)
+                    batch += list(runs_of(header, node, some, pipeline.store.buckets))
+                    batch.append(Run(header, node, 0, 0, b""))
+            if chance.random() < 0.3:
+                pipeline.fold(batch, 9, commit=False)
+            for records in pipeline.fold(batch, 9):
+                target.write(records)
+    final = versions[last]
+    floors = {column.name: column.dropped_us or 0 for column in final.cells}
+    state = TableState(final)
+    for log in logs.values():
+        for _, some in log[: last + 1]:
+            for change in some:
+                kept = {n: c for n, c in change.cells.items() if n in floors and (change.time or 0) > floors[n]}
+                state.apply(replace(change, cells=kept))
+    # A target still has the columns that the table had; nobody asks for them.
+    shown = [column.name for column in final.columns]
+    rows = [{name: row.get(name) for name in shown} for row in target.rows.values()]
+    assert comparable(rows) == expected(final, visible(state, 9))

@@ -28,6 +28,8 @@ class LogMachine(RuleBasedStateMachine):
         self.model: list[tuple[Position, int]] = []
         self.schema: TableSchema = sample.SCHEMA
         self.counter = 0
+        # Schemas that the log was told, with changes or without.
+        self.told: list[TableSchema] = []
 
     @initialize(codec=st.sampled_from(list(Codec)), file_kib=st.integers(4, 20), index_kib=st.integers(4, 12))
     def begin(self, codec: Codec, file_kib: int, index_kib: int) -> None:
@@ -62,6 +64,12 @@ class LogMachine(RuleBasedStateMachine):
     def change_schema(self) -> None:
         columns = sample.WIDER.columns if self.schema.columns == sample.SCHEMA.columns else sample.SCHEMA.columns
         self.schema = TableSchema(sample.TABLE, columns, version=self.schema.version + 1, source="sandbox")
+
+    @rule()
+    def say_schema(self) -> None:
+        self.log.begin(self.schema)
+        if self.told[-1:] != [self.schema]:
+            self.told.append(self.schema)
 
     @rule()
     def close_and_open(self) -> None:
@@ -114,6 +122,8 @@ class LogMachine(RuleBasedStateMachine):
         assert found == self.model
         assert reader.end() == self.log.end == (self.model[-1][0] if self.model else START)
         assert self.log.rows == len(self.model)
+        headers = iter([reader.heading(number).schema for number in reader.numbers()])
+        assert all(any(header == schema for header in headers) for schema in self.told), "one after another"
 
     def teardown(self) -> None:
         if hasattr(self, "log"):

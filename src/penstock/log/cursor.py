@@ -42,8 +42,10 @@ class Cursor:
         for batch in self._reader.read_to(mark, self.position):
             self.position = batch.last
             yield batch
-        self._file, self._heading = self._reader.open(mark.file), self._reader.heading(mark.file)
-        self._offset = mark.end
+        if mark.last.file == mark.file:
+            # A file without changes may still be made anew under its number.
+            self._file, self._heading = self._reader.open(mark.file), self._reader.heading(mark.file)
+            self._offset = mark.end
 
     def _read_newest(self, file: File, heading: Heading, limit: int) -> Iterator[ChangeBatch]:
         try:

@@ -126,6 +126,15 @@ class TableLog:
         self._check(batch)
         return self._commits.submit(batch, done)
 
+    def begin(self, schema: TableSchema) -> None:
+        """Let the log end in a file of this schema, also without a change of it. Durable when it returns.
+
+        Readers learn from the header what the table is now. Nothing happens when the current file says so already.
+        """
+        if schema.table != self._identity.table:
+            raise InvalidInput("the schema of another table", table=schema.table, directory=self.directory)
+        self._commits.append(ChangeBatch(schema, 0, b""))
+
     def close(self) -> None:
         """Wait for what is queued, sync the index, and let the next writer in."""
         if self._closed:
@@ -234,11 +243,13 @@ class TableLog:
             self._segment = last
             if not recovered.clean:
                 # A fenced writer may still hold the old file open; a new one is out of its reach.
-                empty = last.end == last.heading.size and recovered.damage is None
+                # One without changes is made anew under its number, unless its header says what the next one will not.
+                newer = self._newer(schema, last.heading)
+                empty = last.end == last.heading.size and recovered.damage is None and newer is last.heading.schema
                 number = last.heading.number + (0 if empty else 1)
                 number = max(number, seen.file + 1 if seen and seen.file > last.heading.number else 0)
                 end = last.heading.previous_end if empty else recovered.end
-                self._segment = self._create(number, self._newer(schema, last.heading), end, last.figures)
+                self._segment = self._create(number, newer, end, last.figures)
                 last.close()
         for damage in self.damage:
             log.error("damage found", error=str(damage))
@@ -286,6 +297,9 @@ class TableLog:
             if batches[0].schema is not self._accepted or self._segment.end >= self._file_bytes_max:
                 self._prepare_segment(batches[0].schema)
                 path = self._segment.path
+            if not any(batch.count for batch in batches):
+                self._check_fence()
+                return self._segment.heading.number, self._segment.end
             offset = self._segment.write(batches, self._epoch, self.settings, sync=self._synced)
         except OSError as error:
             raise self._refuse(error, path) from error
@@ -314,14 +328,12 @@ class TableLog:
         self._accepted = schema
 
     def _turn(self, schema: TableSchema) -> None:
-        """Close the current file for good and begin the next. An empty one is made anew under its number."""
+        """Close the current file for good and begin the next. An empty one stays: somebody may go by its header."""
+        # To publish where it begins would hide that another writer has the log.
+        self._check_fence()
         current = self._segment
         current.finish()
-        if current.end == current.heading.size:
-            fresh = self._create(current.heading.number, schema, current.heading.previous_end, current.figures)
-        else:
-            fresh = self._create(current.heading.number + 1, schema, current.end, current.figures)
-        self._segment = fresh
+        self._segment = self._create(current.heading.number + 1, schema, current.end, current.figures)
         current.give_back()
         current.close()
         self._publish()

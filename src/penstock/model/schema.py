@@ -70,7 +70,15 @@ class Column:
 
 
 # Fields of a schema that say which table and when, and nothing of what a row looks like.
-_OF_THE_MOMENT = ("id", "altered", "truncated_us", "since_us")
+_OF_THE_MOMENT = ("id", "altered", "remade_us", "truncated_us", "since_us")
+
+
+class Era(NamedTuple):
+    """The stretch of a node's log in which one table has its name and is not truncated."""
+
+    id: str
+    remade_us: int
+    truncated_us: int
 
 
 @dataclass(frozen=True)
@@ -90,11 +98,17 @@ class TableSchema:
     id: str = ""
     # When the source last altered the definition, as a number that all nodes have alike. 0: not known.
     altered: int = 0
+    # A table with this very id was there before and was dropped: when that one was last altered, so that rows of a
+    # version which is not newer are of that one. 0: none was, or whoever logs this has not seen it.
+    remade_us: int = 0
     # When the node that logs these rows last truncated the table, by its own clock: what it logged before is gone.
     truncated_us: int = 0
     # When the node's log begins that these rows were read from, by its own clock: of a node that joined the cluster
     # after a truncation nothing else says that its rows came later. 0: not known.
     since_us: int = 0
+    # The columns that the table has no more, by name with the write times of their drops, where the source knows them.
+    # When such a column is added again, it still holds the cells that are newer.
+    dropped: tuple[tuple[str, int], ...] = ()
 
     def __post_init__(self) -> None:
         names = [column.name for column in self.columns]
@@ -145,19 +159,30 @@ class TableSchema:
             data.pop(name, None)
         return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:32]
 
+    @cached_property
+    def last_drop(self) -> int:
+        """A write time by which every drop of a column that this version knows of has come to be; 0 where none has."""
+        again = (column.dropped_us or 0 for column in self.columns)
+        return max([self.altered, *again, *(time for _, time in self.dropped)])
+
     @property
     def order(self) -> tuple[int, int, str]:
         """What versions of a table are compared by, also those of different nodes: the greatest is the newest."""
         return self.altered, self.version, self.fingerprint
 
     @property
-    def era(self) -> tuple[str, int]:
+    def era(self) -> Era:
         """Which table, since which truncation: of two eras of a node the rows of the older one are gone."""
-        return self.id, self.truncated_us
+        return Era(self.id, self.remade_us, self.truncated_us)
 
     def continues(self, other: TableSchema) -> bool:
         """Whether rows may stand in one file with rows of the other: the same columns, in the same era."""
         return self.fingerprint == other.fingerprint and self.era == other.era
+
+    def supersedes(self, other: TableSchema) -> bool:
+        """Whether one node says this after the other, and anything else by it."""
+        later = (self.altered, self.truncated_us) > (other.altered, other.truncated_us)
+        return later and not self.continues(other)
 
     def to_json(self) -> dict[str, Any]:
         out: dict[str, Any] = {
@@ -167,6 +192,8 @@ class TableSchema:
             "source": self.source,
             "columns": [column.to_json() for column in self.columns],
         }
+        if self.dropped:
+            out["dropped_columns"] = dict(self.dropped)
         return out | {name: value for name in _OF_THE_MOMENT if (value := getattr(self, name))}
 
     @classmethod
@@ -177,7 +204,8 @@ class TableSchema:
                 columns=tuple(Column.from_json(column) for column in data["columns"]),
                 version=data["version"],
                 source=data["source"],
+                dropped=tuple(data.get("dropped_columns", {}).items()),
                 **{name: data[name] for name in _OF_THE_MOMENT if name in data},
             )
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, AttributeError) as error:
             raise InvalidSchema(f"not a table schema: {error}") from error

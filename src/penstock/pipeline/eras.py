@@ -2,7 +2,8 @@
 
 A table that is dropped and made anew under its name, and a TRUNCATE, begin an era; what was logged before it on a node
 is gone. The header of each file of a log says which table its rows are of and when its node had last truncated it.
-Tables are ordered by when they were altered, which all nodes know alike. A truncation each node times by its own clock,
+Tables are ordered by when they were altered, which all nodes know alike; also two that had the same id, one after the
+other, as soon as one node has seen it. A truncation each node times by its own clock,
 so those of different nodes are brought together: in the order of time, the notes of different nodes that lie within a
 few seconds are of one TRUNCATE, and a node's second note begins another. Nodes whose clocks differ by more than the
 time between two truncations cannot be told apart by this.
@@ -17,7 +18,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -70,6 +71,8 @@ class TableEra:
     # The truncations of this table, oldest first: by node, when it noted it.
     groups: tuple[Group, ...] = ()
     number: int = 0
+    # The table before this one had its id, and was last altered at this time; 0: none had.
+    remade_us: int = 0
 
     def is_stale(self, header: Header) -> bool:
         """Whether the rows under a header are of an era before this one."""
@@ -78,6 +81,8 @@ class TableEra:
             return False
         if schema.id != self.schema.id:
             return schema.order < self.schema.order
+        if self._is_before(schema):
+            return True
         if not self.groups:
             return False
         newest = self.groups[-1]
@@ -89,17 +94,30 @@ class TableEra:
         """With what a header says."""
         schema = header.schema
         if schema.id and self.schema.id and schema.id != self.schema.id:
-            if schema.order <= self.schema.order:
-                return self
-            groups: tuple[Group, ...] = ({header.node: schema.truncated_us},) if schema.truncated_us else ()
-            return TableEra(schema, groups, self.number + 1)
+            return self if schema.order <= self.schema.order else self._followed_by(header)
+        if self._is_before(schema):
+            return self
+        if schema.id and schema.remade_us > self.remade_us:
+            return self._followed_by(header)
         # Logs that say no ids are of the table as far as anybody knows.
         newest = schema if schema.order > self.schema.order else self.schema
         if not schema.id or not schema.truncated_us:
             return self if newest is self.schema else replace(self, schema=newest)
         groups = self._with(header.node, schema.truncated_us)
         moved = len(groups) > len(self.groups) and groups[-1].get(header.node) == schema.truncated_us
-        return TableEra(newest, groups[-_GROUPS_MAX:], self.number + moved)
+        return TableEra(newest, groups[-_GROUPS_MAX:], self.number + moved, self.remade_us)
+
+    def _is_before(self, schema: TableSchema) -> bool:
+        """Whether a schema is of the table that had the id before."""
+        return bool(schema.id and self.remade_us) and schema.altered <= self.remade_us
+
+    def _followed_by(self, header: Header) -> TableEra:
+        """The era of another table of the name; what is known of truncations was of this one."""
+        schema = header.schema
+        groups: tuple[Group, ...] = ({header.node: schema.truncated_us},) if schema.truncated_us else ()
+        # A node that has not seen the drop may have told of a version that is newer still.
+        newest = self.schema if self.schema.id == schema.id and self.schema.order > schema.order else schema
+        return TableEra(newest, groups, self.number + 1, schema.remade_us)
 
     def _with(self, node: str, time_us: int) -> tuple[Group, ...]:
         """The truncations with one more note, brought together anew."""
@@ -115,12 +133,14 @@ class TableEra:
 
     def to_json(self) -> dict[str, Any]:
         groups = [dict(sorted(group.items())) for group in self.groups]
-        return {"schema": self.schema.to_json(), "groups": groups, "number": self.number}
+        out = {"schema": self.schema.to_json(), "groups": groups, "number": self.number}
+        return out | ({"remade_us": self.remade_us} if self.remade_us else {})
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> TableEra:
         groups = tuple({str(node): int(time) for node, time in group.items()} for group in data["groups"])
-        return TableEra(TableSchema.from_json(data["schema"]), groups, int(data["number"]))
+        schema = TableSchema.from_json(data["schema"])
+        return TableEra(schema, groups, int(data["number"]), int(data.get("remade_us", 0)))
 
 
 class Move(NamedTuple):
@@ -148,7 +168,7 @@ class Eras:
         for header in sorted(headers, key=lambda one: (one.schema.order, one.schema.truncated_us, one.node)):
             known = tables.get(header.schema.table)
             if known is None:
-                known = TableEra(header.schema)
+                known = TableEra(header.schema, remade_us=header.schema.remade_us)
             tables[header.schema.table] = known.learn(header)
         return self if tables == self.tables else Eras(tables)
 
@@ -168,6 +188,15 @@ class Eras:
                 out[table] = Move(era.schema, era.number, max(began_us, 1))
             elif known.schema != era.schema:
                 out[table] = Move(era.schema, era.number)
+        return out
+
+    def newer_than(self, headers: Iterable[Header]) -> dict[TableId, TableSchema]:
+        """The newest versions of tables of which these headers have older ones."""
+        out = {}
+        for header in headers:
+            known = self.tables.get(header.schema.table)
+            if known is not None and known.schema.fingerprint != header.schema.fingerprint:
+                out[header.schema.table] = known.schema
         return out
 
     def numbers(self) -> dict[TableId, int]:

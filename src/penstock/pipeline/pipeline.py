@@ -9,6 +9,7 @@ the sinks are given the same records again.
 from __future__ import annotations
 
 import functools
+import math
 import re
 import threading
 import time
@@ -77,12 +78,14 @@ class Pipeline:
         self._stop = threading.Event()
         # Whoever waits for the query is to look at once: it has ended, or is to stop.
         self._look = threading.Event()
+        # Until when the batch that is under way may be finished, once it was asked to stop.
+        self._stop_by = math.inf
         self._error: BaseException | None = None
         self._prepared: set[str] = set()
         # The headers of runs that were met in batches that are done, and in those and the one under way.
         self._headers: dict[bytes, Header] = {}
         self._met: dict[bytes, Header] = {}
-        # By log the last file of which a batch that is done, and the one under way, has taken changes.
+        # By log the last file whose header a batch that is done, and the one under way, has taken.
         self._files: dict[str, int] = {}
         self._reached: dict[str, int] = {}
         # Tables that are prepared for with the first batch: a task that has to ask for it lets all be read again.
@@ -129,7 +132,9 @@ class Pipeline:
         return self._board.read()
 
     def stop(self) -> None:
-        """Ask it to stop: the batch that is under way is finished, no other is begun."""
+        """Ask it to stop: the batch that is under way is finished, or given up after a while; no other is begun."""
+        if not self._stop.is_set():
+            self._stop_by = time.monotonic() + self._settings.pipeline.stop_s
         self._stop.set()
         self._look.set()
 
@@ -345,6 +350,9 @@ class Pipeline:
             if self._stop.is_set() or self._pause:
                 if not query.status["isTriggerActive"]:
                     return
+                if self._stop.is_set() and time.monotonic() > self._stop_by:
+                    self._give_up()
+                    return
                 time.sleep(_LOOK_S)
         if self._error is not None:
             raise self._error
@@ -358,6 +366,16 @@ class Pipeline:
         with suppress(Exception):
             query.awaitTermination()
         self._look.set()
+
+    def _give_up(self) -> None:
+        """Let go of a batch that does not come to its end; the next start does it again, as after a crash.
+
+        Its tasks end with the query. What waits for a target on the driver has to be told.
+        """
+        settings = self._settings.pipeline
+        log.warning("batch given up", pipeline=settings.name, batch=self._batch, after_s=settings.stop_s)
+        for sink in self._sinks:
+            sink.give_up()
 
     def _deliver(self, frame: DataFrame, batch: int) -> None:
         """Do one batch. Called by Spark; what it raises ends the query, so it is kept for whoever waits."""
@@ -439,6 +457,7 @@ class Pipeline:
                 stale=frozenset(digest for digest, header in self._met.items() if eras.is_stale(header)),
                 moves=moves,
                 eras=eras.numbers(),
+                newest=eras.newer_than(self._met.values()),
                 outages=str(self._checkpoint.outages),
                 aside=aside,
                 expired=self._holding.expired(batch),
@@ -459,7 +478,7 @@ class Pipeline:
     def _headers_of(self, batch: int) -> list[Header]:
         """The headers of files that a batch begins to read."""
         after = self._checkpoint.positions(batch)
-        self._reached = {log_id: parse_reach(reach).last.file for log_id, reach in after.items()}
+        self._reached = {log_id: parse_reach(reach).file for log_id, reach in after.items()}
         new = [log_id for log_id, file in self._reached.items() if file > self._files.get(log_id, -1)]
         before = self._checkpoint.positions(batch - 1) if batch and new else {}
         moved = {log_id: (before.get(log_id), after[log_id]) for log_id in new if before.get(log_id) != after[log_id]}

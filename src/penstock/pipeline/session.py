@@ -26,7 +26,8 @@ _JAVA_LEAST = 17
 # execution plans again what a job of one shuffle cannot gain from. A batch is a few large rows, so code that is made
 # for its rows costs more than it saves; and what goes to Python at once stays small, because Java makes room for it by
 # copying what it has so far. What Spark keeps of jobs that are done is for pages that nobody sees. Files of
-# shuffles stay until Java collects its garbage, which it otherwise seldom needs to.
+# shuffles stay until Java collects its garbage, which it otherwise seldom needs to. A query that does not end
+# when it is stopped must not keep the pipeline from ending.
 _USUAL = {
     "spark.cleaner.periodicGC.interval": "5min",
     "spark.ui.enabled": "false",
@@ -46,6 +47,7 @@ _USUAL = {
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
     "spark.sql.streaming.minBatchesToRetain": "20",
+    "spark.sql.streaming.stopTimeout": "30s",
     "spark.python.worker.reuse": "true",
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.sql.execution.arrow.pyspark.enabled": "true",

@@ -51,6 +51,8 @@ class TaskPlan:
     # What the batch changes about tables, and the numbers of their eras.
     moves: Mapping[TableId, Move] = field(default_factory=dict)
     eras: Mapping[TableId, int] = field(default_factory=dict)
+    # The last version of tables of which the batch may have older ones.
+    newest: Mapping[TableId, TableSchema] = field(default_factory=dict)
     # Where tasks say that they wait for a target.
     outages: str | None = None
     # Tables that the batch leaves out, and the buckets that take each all the same.
@@ -171,7 +173,7 @@ class _Bucket:
             writers = [(sink, opened.enter_context(sink.writer(task))) for sink in plan.sinks]
             for number, (record, sinks) in enumerate(plan.folds(transforms)):
                 every = any(sink.every for sink in sinks)
-                folder = Folder(plan.merge, record, every=every, moves=moves, eras=plan.eras)
+                folder = Folder(plan.merge, record, every=every, moves=moves, eras=plan.eras, newest=plan.newest)
                 folded = folder.fold(wanted, state, now_s=plan.now_us // 1_000_000)
                 mine = [(sink, writer) for sink, writer in writers if sink in sinks]
                 for records in transforms.apply(self._checked(folded, counted=not number)):

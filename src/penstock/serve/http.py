@@ -132,6 +132,9 @@ def health_checks(status: AgentStatus) -> dict[str, dict[str, Any]]:
         # The agent does its work, and starting it again would not help: it is told, and nobody is alarmed by it.
         where = ", ".join(sorted(status.unreadable_checkpoints))
         checks["subscriptions"] = _check(True, f"checkpoints that cannot be read hold files of {where}")
+    if status.cdc_gaps:
+        where = ", ".join(sorted(status.cdc_gaps))
+        checks["cdc"] = _check(True, f"CDC was off for a while; copy what was written then: {where}")
     if snapshot is not None:
         checks["snapshot"] = _check(snapshot.failure is None, snapshot.failure)
     parts = {name: check["healthy"] for name, check in checks.items()}

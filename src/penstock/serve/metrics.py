@@ -164,6 +164,13 @@ METRICS: Final = (
     Metric(telemetry.PARKED_ENTRIES, "gauge", "Entries that still wait.", lambda s: s.parked_waiting),
     Metric(telemetry.PARKED_BYTES, "gauge", "Bytes on disk of the entries that wait.", lambda s: s.parked_bytes),
     Metric(
+        telemetry.CDC_GAPS,
+        "counter",
+        "How often a table had CDC off for a while; its log lacks what was written then.",
+        lambda s: _by_table(s.cdc_gaps),
+        ("table",),
+    ),
+    Metric(
         telemetry.UNREADABLE_CHECKPOINTS,
         "gauge",
         "Checkpoints of subscriptions that cannot be read; they hold files back until a cap of retention takes them.",

@@ -92,6 +92,9 @@ class PipelineSettings(Section):
     """After a failed batch, wait this long before the first retry; later ones wait longer, up to a minute."""
     retries: int | None = Field(default=None, ge=0)
     """So many failures in a row end the pipeline; None: it goes on. Errors that no retry helps end it at once."""
+    stop_s: float = Field(default=30.0, ge=0)
+    """A pipeline that is told to end has this long to finish the batch that is under way. Then the batch is given up,
+    as when a target is away, and done again at the next start."""
 
     @model_validator(mode="after")
     def _own_sinks_are_new(self) -> PipelineSettings:

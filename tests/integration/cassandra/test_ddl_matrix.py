@@ -32,10 +32,9 @@ ROUNDS = int(os.environ.get("PENSTOCK_DDL_ROUNDS", "0"))
 SEED = int(os.environ.get("PENSTOCK_DDL_SEED") or SystemRandom().randrange(1 << 20))
 PER_ROUND = 30
 # What does not hold yet. When a column is dropped, the state loses its cells without a record: rows that are not
-# written again keep the old value in the target, and rows that only this column kept alive stay. A change of the schema
-# alone leaves nothing in a change log, so the pipeline learns of it with the table's next write. A table whose id is
-# used again, one that stays empty after a new agent took over, and some mixtures of renamed fields are not followed;
-# and what happens while CDC is off is not logged. These play when they are asked for, and in the rounds.
+# written again keep the old value in the target, and rows that only this column kept alive stay; and a
+# deletion that is newer than the drop still hides what the column gets when it is added again. These play when they are
+# asked for, and in the rounds.
 OPEN = frozenset(
     {
         "a column is dropped",
@@ -46,11 +45,7 @@ OPEN = frozenset(
         "rows that only a dropped column kept alive",
         "static columns are dropped and added again",
         "collections are dropped and added again",
-        "a table is dropped and made again and stays empty",
-        "a table is made again with the id that it had",
-        "cdc is off for a while",
         "seed 3",
-        "seed 10",
     }
 )
 KNOWN = (*FIXED, *map(generated, range(12)))

@@ -41,10 +41,11 @@ Rows = dict[int, tuple[str | None, int]]
 class Load:
     """Writes in a thread until it is told to finish."""
 
-    def __init__(self, home: Path, seed: int) -> None:
+    def __init__(self, home: Path, seed: int, pause_s: float = 0.2) -> None:
         self.rows: Rows = {}
         self.changes = 0
         self._random = Random(seed)
+        self._pause_s = pause_s
         self._stop = threading.Event()
         self._logs = {node: TableLog.open(str(home / node / "shop.people"), SCHEMA, node=node) for node in NODES}
         self._late: list[tuple[str, Change]] = []
@@ -78,7 +79,7 @@ class Load:
                     self._logs[owner].append(avro.encode(SCHEMA, [change]))
                 if mine:
                     self._logs[node].append(avro.encode(SCHEMA, mine))
-            self._stop.wait(0.2)
+            self._stop.wait(self._pause_s)
 
     def _owe(self, node: str, change: Change) -> bool:
         self._late.append((node, change))

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,9 +16,14 @@ from pathlib import Path
 import pytest
 
 from tests.integration.pipeline.replica_load import NODES, PATIENCE_S, Load, delivered, identities, wait_for
+from tests.scripted_search import scripted_search
+
+# A pipeline that gives its batch up ends within this, on a machine that has other things to do.
+ENDED_S = 60
 
 
-def config(home: Path) -> Path:
+def config(home: Path, search: str | None = None) -> Path:
+    """The settings in a file; `search`: with one more target, a search cluster."""
     for node in NODES:
         (home / node).mkdir(exist_ok=True)
     file = home / "pipeline.toml"
@@ -27,8 +33,13 @@ def config(home: Path) -> Path:
 name = "test"
 checkpoint_directory = "{home}/checkpoint"
 logs = {json.dumps([str(home / node) for node in NODES])}
-sinks = ["delta", "files"]
+sinks = {json.dumps(["delta", "files", *(["search"] if search else [])])}
 buckets = 2
+stop_s = {1 if search else 30}
+
+[search]
+urls = ["{search or "http://127.0.0.1:1"}"]
+retry_s_max = 0.5
 
 [delta]
 directory = "{home}/lake"
@@ -75,6 +86,29 @@ def test_pipeline_ends_in_good_order_on_sigterm(tmp_path: Path) -> None:
             _, error = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 0, error
         assert delivered(tmp_path) == load.rows
+
+
+def test_pipeline_ends_on_sigterm_though_a_target_is_away_and_loses_nothing(tmp_path: Path) -> None:
+    with scripted_search() as cluster:
+        file = config(tmp_path, cluster.url)
+        # Busy for ever.
+        cluster.script = [503] * 1_000_000
+        with Load(tmp_path, 7) as load, running(file) as process:
+            wait_for(lambda: process.poll() is not None or cluster.bulks)
+            began = time.monotonic()
+            process.send_signal(signal.SIGTERM)
+            out, error = process.communicate(timeout=PATIENCE_S)
+            assert process.returncode == 0, error
+            assert time.monotonic() - began < ENDED_S
+        ended = json.loads(out.splitlines()[-1])
+        assert (ended["pipeline"], ended["batches"]) == ("ended", 0)
+        assert delivered(tmp_path) == {}
+        cluster.script = []
+        with running(file, "--once") as process:
+            _, error = process.communicate(timeout=PATIENCE_S)
+        assert process.returncode == 0, error
+        found = {row["id"]: (row.get("name"), row["age"]) for row in cluster.rows("people").values()}
+        assert found == delivered(tmp_path) == load.rows
 
 
 def test_second_driver_is_refused_and_one_that_was_replaced_ends_without_harm(tmp_path: Path) -> None:

@@ -2,11 +2,13 @@
 
 import multiprocessing
 import threading
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
 
+from penstock.log.cursor import Cursor
 from penstock.log.follow import Follower, Tail
 from penstock.log.reader import LogReader
 from penstock.log.table_log import TableLog
@@ -138,3 +140,21 @@ def test_a_tail_begins_inside_a_block(tmp_path: Path, skip: int) -> None:
             batch = tail.next(10)
             assert batch is not None
             assert sample.numbers([batch]) == list(range(skip + 1, 4))
+
+
+def test_cursor_goes_on_when_an_empty_file_was_made_anew(tmp_path: Path) -> None:
+    directory = tmp_path / "log"
+    log = TableLog.open(str(directory), sample.SCHEMA)
+    log.append(sample.batch(1))
+    log.begin(replace(sample.SCHEMA, truncated_us=5))
+    with LogReader(str(directory)) as reader:
+        cursor = Cursor(reader, START)
+        assert sample.numbers(cursor.read()) == [1]
+        # As if its writer had been killed: another one makes the empty file anew under its number.
+        (directory / "writer.lock").unlink()
+        with TableLog.open(str(directory), replace(sample.SCHEMA, truncated_us=5)) as other:
+            other.append(sample.batch(2, schema=other.schema))
+            assert reader.numbers() == [1, 2]
+            assert sample.numbers(cursor.read()) == [2]
+        cursor.close()
+    log.close()

@@ -3,7 +3,9 @@
 import errno
 import multiprocessing
 import os
+import shutil
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,6 +24,7 @@ from penstock.errors import (
 from penstock.log import group_commit, watermark
 from penstock.log.reader import LogReader
 from penstock.log.table_log import TableLog
+from penstock.log.verify import verify
 from penstock.model.position import START, Position
 from penstock.model.schema import TableId, TableSchema
 from penstock.sandbox.crash_files import CrashFiles, Fault
@@ -91,6 +94,61 @@ def test_a_different_schema_under_an_old_number_gets_the_next_one(tmp_path: Path
         log.append(sample.batch(2, schema=same_number))
         assert log.schema.version == 2
     assert sample.stored(directory) == [1, 2]
+
+
+def test_header_alone_says_what_the_table_is_now(tmp_path: Path) -> None:
+    directory = str(tmp_path / "log")
+    truncated, anew = replace(sample.SCHEMA, truncated_us=5), replace(sample.SCHEMA, id="b", altered=7)
+    with TableLog.open(directory, sample.SCHEMA) as log:
+        log.append(sample.batch(1))
+        for schema in (truncated, truncated, anew):
+            log.begin(schema)
+        log.append(sample.batch(2, schema=anew))
+        log.begin(anew)
+    with LogReader(directory) as reader:
+        assert [reader.heading(number).schema for number in reader.numbers()] == [sample.SCHEMA, truncated, anew]
+        assert verify(reader).damage == []
+    assert sample.stored(directory) == [1, 2]
+
+
+def test_new_log_has_its_header_before_any_change(tmp_path: Path) -> None:
+    directory = str(tmp_path / "log")
+    with TableLog.open(directory, sample.SCHEMA) as log:
+        log.begin(sample.SCHEMA)
+    with LogReader(directory) as reader:
+        assert (reader.numbers(), reader.end(), reader.watermark().file) == ([1], START, 1)
+
+
+def test_header_that_nobody_wrote_changes_under_survives_a_writer_that_was_killed(tmp_path: Path) -> None:
+    live = tmp_path / "live"
+    truncated = replace(sample.SCHEMA, truncated_us=5)
+    with TableLog.open(str(live), sample.SCHEMA) as log:
+        log.append(sample.batch(1))
+        log.begin(truncated)
+        shutil.copytree(live, tmp_path / "same")
+        shutil.copytree(live, tmp_path / "other")
+    for name, schema, numbers in (("same", truncated, [1, 2]), ("other", sample.SCHEMA, [1, 2, 3])):
+        with TableLog.open(str(tmp_path / name), schema) as log:
+            log.append(sample.batch(2, schema=schema))
+        with LogReader(str(tmp_path / name)) as reader:
+            assert reader.numbers() == numbers
+            assert reader.heading(2).schema == truncated
+        assert sample.stored(str(tmp_path / name)) == [1, 2]
+
+
+def test_writer_that_lost_its_lock_begins_no_file(tmp_path: Path) -> None:
+    directory = str(tmp_path / "log")
+    old = TableLog.open(directory, sample.SCHEMA)
+    old.append(sample.batch(1))
+    (tmp_path / "log" / "writer.lock").unlink()
+    with TableLog.open(directory, sample.SCHEMA) as new:
+        new.append(sample.batch(2))
+        for late in (old.begin, lambda schema: old.append(sample.batch(66, schema=schema))):
+            with pytest.raises(WriterFenced):
+                late(replace(sample.SCHEMA, truncated_us=5))
+        new.append(sample.batch(3))
+    old.close()
+    assert sample.stored(directory) == [1, 2, 3]
 
 
 def test_concurrent_appends_share_commits_and_lose_nothing(tmp_path: Path) -> None:

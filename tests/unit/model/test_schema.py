@@ -22,7 +22,7 @@ SCHEMA = TableSchema(
 
 def test_a_schema_comes_back_from_its_json() -> None:
     columns = (SCHEMA.columns[0], replace(SCHEMA.columns[1], dropped_us=40))
-    again = replace(SCHEMA, columns=columns)
+    again = replace(SCHEMA, columns=columns, dropped=(("place", 30),))
     assert TableSchema.from_json(again.to_json()) == again
 
 
@@ -47,6 +47,10 @@ def test_a_fingerprint_says_nothing_of_when(field: dict[str, object]) -> None:
 def test_a_column_that_was_added_again_makes_another_fingerprint() -> None:
     again = (SCHEMA.columns[0], replace(SCHEMA.columns[1], dropped_us=40))
     assert replace(SCHEMA, columns=again).fingerprint != SCHEMA.fingerprint
+
+
+def test_a_column_that_is_gone_makes_another_fingerprint() -> None:
+    assert replace(SCHEMA, dropped=(("place", 30),)).fingerprint != SCHEMA.fingerprint
 
 
 def test_the_later_alteration_is_newer_whatever_a_node_counts() -> None:

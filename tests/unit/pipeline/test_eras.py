@@ -127,3 +127,42 @@ def test_damaged_eras_are_refused(tmp_path: Path) -> None:
     (tmp_path / "eras-000000000003.json").write_text("{}")
     with pytest.raises(CorruptCheckpoint):
         EraStore(tmp_path).before(4)
+
+
+# A table that has the id of one that was dropped.
+
+AGAIN = replace(FIRST, altered=20, remade_us=FIRST.altered)
+
+
+def test_table_that_is_made_again_with_its_id_begins_an_era() -> None:
+    eras = learned(Header("a", FIRST), Header("a", AGAIN))
+    assert eras.numbers() == {TABLE: 1}
+    assert eras.is_stale(Header("b", FIRST))
+    assert not eras.is_stale(Header("b", AGAIN))
+    assert eras.learn([Header("b", FIRST), Header("b", AGAIN)]) is eras
+
+
+def test_node_that_has_not_seen_the_drop_logs_rows_that_count() -> None:
+    unaware = Header("b", replace(FIRST, altered=20))
+    altered = Header("b", replace(FIRST, altered=30))
+    for order in itertools.permutations([Header("a", AGAIN), unaware, altered]):
+        eras = learned(Header("a", FIRST), *order)
+        assert eras.numbers() == {TABLE: 1}
+        assert not eras.is_stale(unaware)
+        assert not eras.is_stale(altered)
+        assert eras.tables[TABLE].schema.altered == 30
+
+
+def test_truncations_of_the_table_before_say_nothing_of_the_one_that_has_its_id() -> None:
+    eras = learned(Header("a", FIRST), truncated("a", 100), Header("a", AGAIN))
+    assert not eras.is_stale(Header("a", AGAIN))
+    assert eras.is_stale(truncated("a", 100))
+    assert eras.learn([truncated("b", 101)]) is eras
+    later = eras.learn([truncated("a", 200, AGAIN)])
+    assert later.is_stale(Header("a", AGAIN))
+
+
+def test_eras_of_a_table_that_has_the_id_of_another_are_kept(tmp_path: Path) -> None:
+    eras = learned(Header("a", FIRST), Header("a", AGAIN))
+    EraStore(tmp_path / "eras").write(3, eras)
+    assert EraStore(tmp_path / "eras").before(4) == eras

@@ -54,6 +54,7 @@ FULL = AgentStatus(
     foreign_files=16,
     appended_bytes=17,
     table_changes={"shop.orders": 18, "shop.carts": 19},
+    cdc_gaps={"shop.carts": 28},
     unreadable_checkpoints={"shop.orders": 27},
     cdc_raw_bytes=20,
     cdc_raw_bytes_max=21,
@@ -107,6 +108,7 @@ def test_every_number_stands_under_its_name() -> None:
         ("penstock_capture_lag_seconds", ()): 24.5,
         ("penstock_last_write_time_seconds", ()): 25,
         ("penstock_last_capture_time_seconds", ()): 26,
+        ("penstock_cdc_gaps_total", ("shop.carts",)): 28,
         ("penstock_unreadable_checkpoint_files", ("shop.orders",)): 27,
         ("penstock_snapshot_running", ()): 1,
         ("penstock_snapshot_completed", ()): 1,
@@ -147,6 +149,13 @@ def test_a_checkpoint_that_cannot_be_read_is_named_and_makes_nobody_start_the_ag
     assert checks["subscriptions"]["healthy"]
     assert "shop.orders" in checks["subscriptions"]["message"]
     assert "subscriptions" not in health_checks(replace(FULL, unreadable_checkpoints={}))
+
+
+def test_health_names_tables_that_had_cdc_off_and_stays_up() -> None:
+    checks = health_checks(FULL)
+    assert checks["cdc"]["healthy"]
+    assert "shop.carts" in checks["cdc"]["message"]
+    assert "cdc" not in health_checks(replace(FULL, cdc_gaps={}))
 
 
 def test_an_agent_that_has_not_begun_can_be_asked(tmp_path: Path) -> None:

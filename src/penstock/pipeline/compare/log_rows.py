@@ -55,6 +55,7 @@ class LogRows(SourceRows):
         self._now_s = now_s
         self._bucket_bytes = bucket_bytes
         self.schema = newest_schema(directories, table)
+        self._remade_us = max(map(self._last_remade, directories), default=0)
 
     def images(self) -> Iterator[pa.StructArray]:
         for state in self.states():
@@ -82,7 +83,15 @@ class LogRows(SourceRows):
                         yield batch
 
     def _is_same_table(self, schema: TableSchema) -> bool:
-        return not schema.id or not self.schema.id or schema.id == self.schema.id
+        if not schema.id or not self.schema.id:
+            return True
+        return schema.id == self.schema.id and not 0 < schema.altered <= self._remade_us
+
+    def _last_remade(self, directory: str) -> int:
+        """When a table that had this one's id before was last altered; 0: none had, or this node has not seen it."""
+        with LogReader(directory) as reader:
+            schemas = [reader.heading(number).schema for number in reader.numbers()]
+        return max((schema.remade_us for schema in schemas if schema.id == self.schema.id), default=0)
 
     def _last_truncation(self, directory: str) -> tuple[int, int]:
         """When a node last truncated the table, and when its log began; 0: never, or nobody knows."""

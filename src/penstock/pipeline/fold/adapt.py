@@ -93,7 +93,7 @@ def adapt(batch: ChangeBatch, schema: TableSchema, keep: frozenset[str]) -> Chan
             column = _by_name(column, field.type, keep)
         arrays.append(column)
     if wanted.get_field_index("cells") >= 0 and found.schema.get_field_index("cells") < 0:
-        arrays[wanted.get_field_index("cells")] = _absent(wanted.field("cells").type, len(batch))
+        arrays[wanted.get_field_index("cells")] = absent(wanted.field("cells").type, len(batch))
     return from_arrow(schema, pa.RecordBatch.from_arrays(arrays, schema=wanted))
 
 
@@ -103,7 +103,7 @@ def _by_name(found: pa.StructArray, type_: pa.StructType, keep: frozenset[str]) 
         column = None
         if field.name in keep and found.type.get_field_index(field.name) >= 0:
             column = _cast(found.field(field.name), field.type)
-        arrays.append(_absent(field.type, len(found)) if column is None else column)
+        arrays.append(absent(field.type, len(found)) if column is None else column)
     return pa.StructArray.from_arrays(arrays, fields=list(type_), mask=_nulls(found))
 
 
@@ -152,7 +152,7 @@ def _cast(found: pa.Array, type_: pa.DataType) -> pa.Array:
         raise InvalidValue("rows cannot be read under another version of the table's schema") from error
 
 
-def _absent(type_: pa.DataType, count: int) -> Any:
+def absent(type_: pa.DataType, count: int) -> Any:
     """What stands for no value: zero in the state of a cell, null elsewhere."""
     if not pa.types.is_struct(type_):
         return pa.nulls(count, type_)
@@ -165,7 +165,7 @@ def _absent(type_: pa.DataType, count: int) -> Any:
         nested = all(pa.types.is_struct(field.type) and not field.nullable for field in type_)
         if not nested:
             return pa.nulls(count, type_)
-        arrays = [_absent(field.type, count) for field in type_]
+        arrays = [absent(field.type, count) for field in type_]
     return pa.StructArray.from_arrays(arrays, fields=list(type_))
 
 

@@ -9,6 +9,7 @@ same state and gives the same records.
 from __future__ import annotations
 
 import builtins
+import itertools
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -183,6 +184,16 @@ class BucketState:
             out.append(entries.keys[(entries.due > since_s) & (entries.due <= now_s)])
         return np.unique(np.concatenate(out)) if out else np.zeros(0, np.uint64)
 
+    def shelves(self, table: TableId) -> list[Entries]:
+        """Changes to columns that the table did not have, by the version of the schema that has them."""
+        found: dict[tuple[str, str], list[Entries]] = {}
+        for source in self._sources(table, Content.SHELF):
+            entries = source.entries() if isinstance(source, Piece) else source
+            found.setdefault((entries.schema.fingerprint, entries.schema.id), []).append(entries)
+        newest = [_newest(pieces, pieces[0].schema, Content.SHELF) for pieces in found.values()]
+        living = [entries.take(np.flatnonzero(entries.lows > 0)) for entries in newest]
+        return sorted(filter(len, living), key=lambda entries: entries.schema.order)
+
     def count(self, table: TableId) -> int:
         """How many entries the state has of a table at most."""
         sources = self._sources(table, Content.ROWS)
@@ -247,29 +258,40 @@ class BucketState:
 
     def _merge(self, runs: Sequence[Run], *, whole: bool) -> Iterator[Entries]:
         """The newest entries of these runs and of this batch, piece by piece."""
-        groups: dict[tuple[TableId, Content], list[Piece | Entries]] = {}
-        for key, several in self._fresh.items():
-            groups[key] = list(reversed(several))
-        for run in reversed(runs):
-            for piece in run.pieces:
-                groups.setdefault((piece.schema.table, piece.content), []).append(piece)
-        for (table, content), sources in sorted(groups.items()):
-            chain = self.schemas(table) if content is Content.ROWS else [sources[0].schema]
-            opened = [source.entries() if isinstance(source, Piece) else source for source in sources]
-            for first, last in _ranges(opened):
-                parts = []
-                for entries in opened:
-                    start = int(np.searchsorted(entries.keys, first))
-                    stop = int(np.searchsorted(entries.keys, last, side="right"))
-                    if stop > start:
-                        parts.append(_adapted(entries.slice(start, stop), chain))
-                yield self._kept(_newest(parts, chain[-1], content), whole=whole)
+        groups: dict[tuple[TableId, Content, str], list[Piece | Entries]] = {}
+        sources: Iterator[Piece | Entries] = itertools.chain(
+            (entries for several in self._fresh.values() for entries in reversed(several)),
+            (piece for run in reversed(runs) for piece in run.pieces),
+        )
+        for source in sources:
+            schema, content = source.schema, source.content
+            # A change on the shelf can only be written down with the columns that it is of.
+            mark = f"{schema.fingerprint}/{schema.id}" if content is Content.SHELF else ""
+            groups.setdefault((schema.table, content, mark), []).append(source)
+        for (table, content, _), several in sorted(groups.items()):
+            yield from self._merge_group(table, content, several, whole=whole)
+
+    def _merge_group(
+        self, table: TableId, content: Content, sources: Sequence[Piece | Entries], *, whole: bool
+    ) -> Iterator[Entries]:
+        """The newest entries of pieces of one kind, newest first."""
+        versions = self.schemas(table) if content is Content.ROWS else [sources[0].schema]
+        opened = [source.entries() if isinstance(source, Piece) else source for source in sources]
+        for first, last in _ranges(opened):
+            parts = []
+            for entries in opened:
+                start = int(np.searchsorted(entries.keys, first))
+                stop = int(np.searchsorted(entries.keys, last, side="right"))
+                if stop > start:
+                    parts.append(_adapted(entries.slice(start, stop), versions))
+            yield self._kept(_newest(parts, versions[-1], content), whole=whole)
 
     def _kept(self, entries: Entries, *, whole: bool) -> Entries:
         """Without what need not be remembered any longer; entries that hide older ones stay until those are here."""
         if entries.content is Content.SEEN:
             keep = entries.due > self.now_s
         elif whole:
+            # What is on the shelf is never dead.
             forgotten = (entries.dead > 0) & (entries.dead + self.forget_deleted_s <= self.now_s)
             keep = (entries.lows > 0) & ~forgotten
         else:

@@ -3,8 +3,8 @@
 An entry is a 64-bit key with the encoded rows that are kept under it. The state of a table has one entry per row
 (nearly always one encoded row; more where keys of several rows have the same hash), one per partition that has
 deletions or static cells of its own, and one for the table when it was truncated. What a pipeline remembers of changes
-that it has delivered is kept in the same form. Keys of one piece are unique and sorted, so looking up is a binary
-search over a plain array.
+that it has delivered is kept in the same form, and so are cells of dropped columns (`shelf`). Keys of one piece are
+unique and sorted, so looking up is a binary search over a plain array.
 """
 
 from __future__ import annotations
@@ -44,6 +44,8 @@ class Content(StrEnum):
 
     ROWS = "rows"
     SEEN = "seen"
+    # Changes to columns that the table does not have at the moment.
+    SHELF = "shelf"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +100,13 @@ class Entries:
             np.ascontiguousarray(nodes[order], np.int64),
             empty_rows(len(order)),
         )
+
+    @staticmethod
+    def of_shelf(schema: TableSchema, keys: Any, rows: pa.LargeBinaryArray, *, gone: bool = False) -> Entries:
+        """One encoded change each, sorted by keys that differ; `gone`: they are there no more."""
+        none = np.zeros(len(keys), np.int64)
+        counts = none.astype(np.uint64) if gone else np.ones(len(keys), np.uint64)
+        return Entries(Content.SHELF, schema, np.ascontiguousarray(keys, np.uint64), counts, none, none, rows)
 
     @staticmethod
     def of_batch(content: Content, schema: TableSchema, batch: pa.RecordBatch) -> Entries:

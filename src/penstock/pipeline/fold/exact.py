@@ -175,18 +175,20 @@ class ExactFold:
         self.state = TableState(self.schema)
 
     def drop_columns(self, before: ExactFold) -> Iterator[Told]:
-        """Records of the rows that look different since columns were dropped and added again.
+        """Records of the rows that look different since columns were dropped, some of which were added again.
 
-        `before` has loaded the same entries, and knows nothing of the drops.
+        `before` has loaded the same entries under the version of the schema that they were of before.
         """
         times = {column.name: column.dropped_us for column in self.schema.cells if column.dropped_us is not None}
+        latest = self.schema.last_drop
         for identity, partition in before.state.partitions.items():
             places = set(partition.rows)
             then, now = _Picture(before, identity, places), _Picture(self, identity, places)
             if then.header != now.header:
                 self._dirty.add((identity, _STATIC))
             pairs = [(place, then.living(place), now.living(place)) for place in sorted(places)]
-            for place, was, is_ in [*pairs, (_STATIC, then.lone, now.lone)]:
+            for place, shown, is_ in [*pairs, (_STATIC, then.lone, now.lone)]:
+                was = None if shown is None else self._as_of_now(shown, before.schema)
                 own = then.norms.get(place) != now.norms.get(place)
                 if own:
                     self._dirty.add((identity, place))
@@ -198,11 +200,19 @@ class ExactFold:
                 assert like is not None
                 cells = {name: Deleted(time) for name, time in times.items() if was is not None and name in was.cells}
                 op = Op.DELETE if is_ is None else Op.UPDATE
-                deletion = Deletion(max(times.values())) if is_ is None else None
-                change = Change(op, like.key, cells, time=max(times.values()), deletion=deletion)
+                deletion = Deletion(latest) if is_ is None else None
+                change = Change(op, like.key, cells, time=latest, deletion=deletion)
                 version = self._grown((identity, place), _greatest(change))
                 yield Told(change, is_, was, version)
                 self._dropped((identity, place), now, version)
+
+    def _as_of_now(self, image: Change, old: TableSchema) -> Change:
+        """A row's image under an older version of the schema: with the columns that are left, and their names."""
+        names = {was.name: now.name for was, now in zip(old.key, self.schema.key, strict=True)}
+        key = {names[name]: value for name, value in image.key.items()}
+        cells = {name: cell for name, cell in image.cells.items() if name in self._columns}
+        # It was a row, also when none of these columns made it one.
+        return replace(image, key=key, cells=cells, marker=image.marker or Marker(image.time))
 
     def _told(self, change: Change, name: RowName, before: _Picture, after: _Picture) -> Iterator[Told]:
         identity, place = name

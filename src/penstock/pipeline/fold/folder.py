@@ -19,7 +19,7 @@ from penstock.model.batch import ChangeBatch
 from penstock.model.change import Change, Deletion, Op
 from penstock.model.schema import TableId, TableSchema
 from penstock.pipeline.eras import Move
-from penstock.pipeline.fold import keys
+from penstock.pipeline.fold import keys, shelf
 from penstock.pipeline.fold.adapt import adapt, surviving
 from penstock.pipeline.fold.bucket import BucketState
 from penstock.pipeline.fold.distinct import distinct, node_number
@@ -49,8 +49,12 @@ class Folder:
         every: bool,
         moves: Mapping[TableId, Move] | None = None,
         eras: Mapping[TableId, int] | None = None,
+        newest: Mapping[TableId, TableSchema] | None = None,
     ) -> None:
-        """`moves` is what this batch changes about tables, `eras` the numbers of their eras; without: 0."""
+        """`moves` is what this batch changes about tables, `eras` the numbers of their eras; without: 0.
+
+        `newest` has the last version of tables of which the batch has older ones.
+        """
         self._copies = merge.copies
         self._quorum = merge.quorum if merge.copies is Copies.QUORUM else 1
         self._window_s = merge.window_s
@@ -59,6 +63,7 @@ class Folder:
         self._every = every
         self._moves = moves or {}
         self._eras = eras or {}
+        self._newest = newest or {}
 
     def fold(self, runs: Sequence[Run], state: BucketState, *, now_s: int) -> Iterator[Records]:
         """The records of the runs, and of what expired until `now_s`, table by table.
@@ -143,16 +148,27 @@ class Folder:
     def _rows(
         self, table: TableId, runs: list[Run], repaired: list[Run], state: BucketState, *, lead: bool
     ) -> Records | None:
-        move = self._moves.get(table)
         known = state.schemas(table)
-        if not runs and not repaired and not known:
+        if not runs and not repaired and not known and not state.shelves(table):
             return None
-        moved = [move.schema] if move is not None else []
-        chain = _chain(known, [*(run.schema for run in (*runs, *repaired)), *moved])
+        told = [self._moves[table].schema] if table in self._moves else []
+        told += [self._newest[table]] if table in self._newest else []
+        chain = _chain(known, [*(run.schema for run in (*runs, *repaired)), *told])
         fold = RowFold(chain, state, every=self._every, before=self._record is RecordType.ALL, lead=lead)
         several = len({run.node for run in runs}) > 1
         whole = _joined(chain, (run.batch() for run in repaired)) if repaired else None
-        return fold.fold(_joined(chain, self._batches(runs, state)), copies=several, repaired=whole)
+        batches = self._with_shelf(self._batches(runs, state), chain[-1], state)
+        return fold.fold(_joined(chain, batches), copies=several, repaired=whole)
+
+    @staticmethod
+    def _with_shelf(batches: Iterable[ChangeBatch], schema: TableSchema, state: BucketState) -> Iterator[ChangeBatch]:
+        """The batches, and what waited for columns that are there again; what is of dropped columns waits from now."""
+        for batch in batches:
+            times = shelf.drops(batch.schema, schema)
+            if times:
+                shelf.put(state, batch.schema, shelf.newer_changes(batch, times))
+            yield batch
+        yield from shelf.take(state, schema)
 
     def _batches(self, runs: list[Run], state: BucketState) -> Iterator[ChangeBatch]:
         """The changes that are joined: all of them, or with a quorum those that enough nodes have logged."""

@@ -8,7 +8,6 @@ ones there, and give the same result; a property test holds them to it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -22,14 +21,15 @@ from penstock.merge.range_deletions import NEVER, greater
 from penstock.model.batch import ChangeBatch
 from penstock.model.change import Change, Deletion, Op
 from penstock.model.schema import Role, TableSchema
-from penstock.pipeline.fold import keys
+from penstock.pipeline.fold import keys, shelf
 from penstock.pipeline.fold._join import Joiner
 from penstock.pipeline.fold.bucket import BucketState
 from penstock.pipeline.fold.collector import Collector, News
 from penstock.pipeline.fold.entries import TABLE_KEY, Entries, binary_array, joined_bytes, partition_range
 from penstock.pipeline.fold.exact import ExactFold, Kept, Told
 from penstock.pipeline.fold.keys import COMPLEX, START, STATIC, TAIL, WHOLE, Scan, view
-from penstock.pipeline.fold.table_entry import TableEntry, last_drop
+from penstock.pipeline.fold.narrowing import narrow, showing
+from penstock.pipeline.fold.table_entry import TableEntry
 from penstock.pipeline.fold.ties import tie_of
 from penstock.pipeline.records import Records
 
@@ -73,8 +73,8 @@ class RowFold:
         `copies` says that changes may be there several times, as when they come from several nodes: then it pays to
         look at what they say at once. Else that is done when two of a row have the same time.
         """
-        self._expire()
         self._drop_columns()
+        self._expire()
         self._batch = batch
         self._content = copies
         scan = keys.scan(batch, content=copies)
@@ -342,7 +342,7 @@ class RowFold:
     def _decoded(self, entries: Entries) -> dict[int, list[Change]]:
         data, _ = joined_bytes(entries.rows)
         counts = entries.lows.astype(np.int64)
-        changes = avro.decode(ChangeBatch(self.schema, int(counts.sum()), data))
+        changes = avro.decode(ChangeBatch(entries.schema, int(counts.sum()), data))
         out: dict[int, list[Change]] = {}
         at = 0
         for key, count in zip(entries.keys.tolist(), counts.tolist(), strict=True):
@@ -393,31 +393,73 @@ class RowFold:
         `schema` is what the table looks like now. It may be another table, whose rows have nothing to do with these.
         """
         version = self.entry.version
-        for entries in self._sweep():
+        for _, entries in self._sweep(self.chain):
             fold = self._exact_fold()
             for key, several in self._decoded(entries).items():
                 fold.load(key, several)
             gone = list(fold.clear(change))
             self._keep([fold], gone if told else [])
             version = max(version, fold.version)
-        self._note(TableEntry(None, version, last_drop(schema)), schema)
+        shelf.clear(self.state, schema)
+        self._note(TableEntry(None, version), schema)
         return self.collector.records(every=self.every, single=False)
 
     def _drop_columns(self) -> None:
-        """Where columns were dropped and added again since the last batch, let no row show what they held before."""
-        dropped_us = last_drop(self.schema)
-        if dropped_us <= self.entry.dropped_us:
+        """Let no row show what columns held that were dropped since the state was last written, or live by it.
+
+        Cells that are newer than the drop of a column which is gone wait on the shelf.
+        """
+        mine = ("", self.schema.id) if self.schema.id else ()
+        known = [one for one in self.state.schemas(self.schema.table) if not mine or one.id in mine]
+        if not known or not _floors(known[-1], self.schema):
             return
-        columns = tuple(replace(column, dropped_us=None) for column in self.schema.columns)
-        unaware = replace(self.schema, columns=columns)
-        for entries in self._sweep():
-            before = ExactFold(unaware, self.state.now_s, self.entry.truncation)
-            fold = self._exact_fold()
+        waiting = shelf.drops(known[-1], self.schema)
+        for (first, last), entries in self._sweep(known):
+            data, _ = joined_bytes(entries.rows)
+            batch = ChangeBatch(known[-1], int(entries.lows.sum()), data)
+            shelf.put(self.state, known[-1], shelf.newer_changes(batch, waiting))
+            now = self.state.find_range(self.chain, first, last)
+            single = self._single_rows(entries)
+            self._narrow(entries.take(np.flatnonzero(single)), now.take(np.flatnonzero(single)))
+            self._narrow_exactly(entries.take(np.flatnonzero(~single)), now.take(np.flatnonzero(~single)))
+        # The state is of the new version now, also when no row has changed.
+        self._note(self.entry)
+
+    def _single_rows(self, entries: Entries) -> Any:
+        """Which entries are one row each, with nothing in its partition that shows in it."""
+        if not self._plain:
+            return np.zeros(len(entries), bool)
+        partitions = entries.keys >> _HALF
+        wide = partitions[entries.keys & np.uint64(0xFFFFFFFF) == 0]
+        return (entries.lows == 1) & ~np.isin(partitions, wide)
+
+    def _narrow(self, then: Entries, now: Entries) -> None:
+        """Take dropped columns from rows that stand by themselves.
+
+        The entries are the same ones, of the version of the schema before and of the one now.
+        """
+        floors = _floors(then.schema, self.schema)
+        chosen = np.flatnonzero(showing(then, self.state.now_s, floors)) if len(then) else np.zeros(0, np.int64)
+        if not len(chosen):
+            return
+        back = {name: floor for name, floor in floors.items() if floor is not None}
+        made = narrow(now.take(chosen), back, self.schema.last_drop, self.entry.version, self.state.now_s)
+        numbers = np.arange(len(chosen))
+        extra = made.before if self.before else b""
+        befores = numbers + len(chosen) if self.before else np.full(len(chosen), -1, np.int64)
+        count = 2 * len(chosen) if self.before else len(chosen)
+        afters = np.where(made.entries.dead > 0, -1, numbers)
+        self.collector.add(made.news, [made.after, extra], count, afters, befores)
+        self.state.put(made.entries)
+        self._told = True
+
+    def _narrow_exactly(self, then: Entries, now: Entries) -> None:
+        before = ExactFold(then.schema, self.state.now_s, self.entry.truncation)
+        fold = self._exact_fold()
+        for one, entries in ((before, then), (fold, now)):
             for key, several in self._decoded(entries).items():
-                before.load(key, several)
-                fold.load(key, several)
-            self._keep([fold], list(fold.drop_columns(before)))
-        self._note(self.entry._replace(dropped_us=dropped_us))
+                one.load(key, several)
+        self._keep([fold], list(fold.drop_columns(before)))
 
     def _truncate(self, scan: Scan) -> None:
         """Tables of sources that know no eras: a truncation is a deletion of everything up to its write time."""
@@ -429,7 +471,7 @@ class RowFold:
             grown = greater(self.entry.truncation, deletion)
             if grown == self.entry.truncation:
                 continue
-            for entries in self._sweep():
+            for _, entries in self._sweep(self.chain):
                 fold = self._exact_fold()
                 for key, several in self._decoded(entries).items():
                     fold.load(key, several)
@@ -439,15 +481,19 @@ class RowFold:
                 self._told = True
                 self.collector.add_told([Told(change, None, None, deletion.time)])
 
-    def _sweep(self) -> Iterator[Entries]:
-        """All that the state has of the table, some whole partitions at a time."""
+    def _sweep(self, chain: Sequence[TableSchema]) -> Iterator[tuple[tuple[Any, Any], Entries]]:
+        """All that the state has of the table, under the last version of `chain`.
+
+        Some whole partitions come at a time, with the first and the last of their keys.
+        """
         parts = max(1, self.state.count(self.schema.table) // _SWEEP_ENTRIES)
         edges = [(1 << 32) * part // parts for part in range(parts + 1)]
         for low, high in pairwise(edges):
             first, last = partition_range(low)[0], partition_range(high - 1)[1]
-            entries = self.state.find_range(self.chain, max(first, np.uint64(1)), last)
+            first = max(first, np.uint64(1))
+            entries = self.state.find_range(chain, first, last)
             if len(entries):
-                yield entries
+                yield (first, last), entries
 
     # What time takes away.
 
@@ -498,3 +544,16 @@ class RowFold:
             told += fold.expire(since_s)
             folds.append(fold)
         self._keep(folds, told)
+
+
+def _floors(old: TableSchema, new: TableSchema) -> dict[str, int | None]:
+    """The columns of which rows of one version can have cells that mean nothing in the next.
+
+    Of a column that was dropped and added again, up to which write time; None: the column is gone, and all are.
+    """
+    out: dict[str, int | None] = {}
+    for column in old.cells:
+        now = new.by_name.get(column.name)
+        if now is None or (now.dropped_us is not None and now.dropped_us != column.dropped_us):
+            out[column.name] = None if now is None else now.dropped_us
+    return out

@@ -141,6 +141,12 @@ class Sink(ABC):
         the new era may be in any. It is called again when the batch is done again.
         """
 
+    def give_up(self) -> None:  # noqa: B027
+        """On the driver, by another thread than the one that prepares or commits: the pipeline is to end.
+
+        What waits for the target without end raises DeliveryFailed from now on.
+        """
+
     @abstractmethod
     def writer(self, task: Task) -> Writer:
         """In a task: where its records go."""

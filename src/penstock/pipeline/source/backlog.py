@@ -49,7 +49,7 @@ class Stretch:
 
 
 def is_new(start: Reach, mark: Watermark, reader: Callable[[], LogReader]) -> bool:
-    """Whether a log has changes behind `start`."""
+    """Whether a log has changes behind `start`, or a header."""
     if mark.last > start.last:
         return True
     if mark.last < start.last and not is_in_log(reader(), start.last):
@@ -60,7 +60,7 @@ def is_new(start: Reach, mark: Watermark, reader: Callable[[], LogReader]) -> bo
             position=start.last,
             end=mark.last,
         )
-    return False
+    return mark.last == start.last and mark.file > start.file
 
 
 class Backlog:
@@ -94,7 +94,7 @@ class Backlog:
 
     @property
     def files(self) -> int:
-        return len(self._numbers)
+        return len(self._untaken())
 
     def headings(self) -> Iterator[Heading]:
         """Of the files that hold the backlog."""
@@ -108,7 +108,7 @@ class Backlog:
             if number > end.file:
                 break
             if number == end.file and end.last.file != number:
-                # Nothing of it is taken; while it is empty, it may even be made anew with another header.
+                # No change of it is taken.
                 break
             if number == self.start.last.file:
                 begin, skip = self.start.next, self.start.skip
@@ -159,7 +159,14 @@ class Backlog:
         """The reach when the first `count` files are taken."""
         if count <= 0:
             return self.start
-        return self.end if count >= len(self._numbers) else self.before_file(self._numbers[count])
+        untaken = self._untaken()
+        return self.end if count >= len(untaken) else self.before_file(untaken[count])
+
+    def _untaken(self) -> list[int]:
+        """The files of which anything is left to take: changes, or only the header."""
+        begun = self.start.file
+        done = begun in self._numbers and self._file_end(begun) <= self.start.next
+        return [number for number in self._numbers if number > begun or not done]
 
     def before_file(self, number: int) -> Reach:
         """The reach when everything before a file is taken."""
@@ -168,17 +175,19 @@ class Backlog:
     def within_era(self, end: Reach) -> Reach:
         """`end`, or an earlier reach, so that a batch has no more than one era of the table.
 
-        The first change of an era comes by itself: it says that what came before is gone, and must be delivered before
-        what comes after it.
+        The first change of an era comes by itself, or the header of a file that has none: it says that what came before
+        is gone, and must be delivered before what comes after it.
         """
         for number in self._numbers:
-            if number > end.last.file:
+            if number > end.file:
                 break
-            if number <= self.start.last.file or not self._begins_era(number):
+            if number <= self.start.file or not self._begins_era(number):
                 continue
-            if self._rows_before(number) == self.start.rows:
-                return min(end, self.after_rows(1), key=_place)
-            return min(end, self.before_file(number), key=_place)
+            if self._rows_before(number) != self.start.rows:
+                return min(end, self.before_file(number), key=_place)
+            first = self.after_rows(1)
+            alone = first if first.file == number else Reach.at(self._reader.heading(number))
+            return min(end, alone, key=_place)
         return end
 
     def _begins_era(self, number: int) -> bool:
@@ -188,7 +197,7 @@ class Backlog:
             return number > 1 and self._reader.heading(number - 1).schema.era != era
         except ChangesLost:
             # Retention has removed it; nobody can tell.
-            return era[1] != 0
+            return bool(era.truncated_us or era.remade_us)
 
     def at(self, position: Position) -> Reach:
         """The reach when everything up to a position in one of the files is taken."""

@@ -2,9 +2,10 @@
 
 A reach says the same thing in two ways: the position of the last change that was taken, which is what a subscription
 commits, and the byte at which reading goes on, so that nobody has to look at a block twice to find its end. It also
-counts the changes up to there. An offset is a flat JSON object from log ids to reaches as text; a log id belongs to one
-log of one node for ever, so an offset cannot be mistaken for one of other logs. Its `tick` is the second for which the
-query was last woken without new changes.
+counts the changes up to there. What the header of its file says is taken with it, also when the file has no changes: a
+table that was altered, made anew or truncated is news without any. An offset is a flat JSON object from log ids to
+reaches as text; a log id belongs to one log of one node for ever, so an offset cannot be mistaken for one of other
+logs. Its `tick` is the second for which the query was last woken without new changes.
 """
 
 from __future__ import annotations
@@ -28,7 +29,10 @@ _KEPT_MAX = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """Everything up to `last` is taken; reading goes on at byte `next` of file `file`, after `rows` changes."""
+    """Everything up to `last` is taken; reading goes on at byte `next` of file `file`, after `rows` changes.
+
+    `file` is the last one whose header is taken, and it may be empty: then `last` is in one before it.
+    """
 
     file: int = 0
     next: int = 0
@@ -53,7 +57,12 @@ class Reach:
 
     @classmethod
     def before(cls, heading: Heading) -> Reach:
-        """The beginning of a file: everything before it is taken."""
+        """The end of the file before this one: everything before it is taken, and not its header."""
+        return cls(heading.number - 1, heading.previous_end, heading.last, heading.rows_before)
+
+    @classmethod
+    def at(cls, heading: Heading) -> Reach:
+        """The beginning of a file: its header is taken, and no change of it."""
         return cls(heading.number, heading.size, heading.last, heading.rows_before)
 
 

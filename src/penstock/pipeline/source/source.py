@@ -141,7 +141,7 @@ def schemas(settings: Settings, held: Held = NOTHING) -> Schemas:
 
 
 def headers(settings: Settings, moved: Mapping[str, tuple[str | None, str]]) -> list[Header]:
-    """What the files say of which a batch takes changes. `moved`: by log, from where to where the batch goes."""
+    """What the files say that a batch comes to. `moved`: by log, from where to where the batch goes."""
     planner = Planner(parse(pipeline_options(settings, 1)), holds=False)
     out = []
     try:
@@ -153,7 +153,7 @@ def headers(settings: Settings, moved: Mapping[str, tuple[str | None, str]]) -> 
             with naming(lambda one=one: (one.address,)):  # type: ignore[misc]
                 reader = one.place.reader(one.address)
                 first = 0 if start is None else parse_reach(start).last.file
-                wanted = [number for number in reader.numbers() if first <= number <= parse_reach(end).last.file]
+                wanted = [number for number in reader.numbers() if first <= number <= parse_reach(end).file]
                 out += [Header(one.address.node, reader.heading(number).schema) for number in wanted]
     finally:
         planner.close()

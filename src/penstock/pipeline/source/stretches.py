@@ -19,7 +19,7 @@ from penstock.log.block import Block, TornBlock
 from penstock.log.reader import LogReader
 from penstock.log.refusal import refused
 from penstock.model.batch import ChangeBatch
-from penstock.model.schema import TableId, TableSchema
+from penstock.model.schema import Era, TableId, TableSchema
 from penstock.pipeline import runs
 from penstock.pipeline.fold._groups import Contents
 from penstock.pipeline.fold.keys import Part, split
@@ -159,7 +159,7 @@ class RunBuilder:
         self._copied = copied
         # What the changes of one table have said so far, by era. Those of two nodes are of one era for sure when the
         # table was never truncated; else the fold finds out.
-        self._said: tuple[TableId, dict[tuple[str, int], Contents]] | None = None
+        self._said: tuple[TableId, dict[Era, Contents]] | None = None
         self._run_bytes = run_bytes
         self._held_bytes = held_bytes
         self._held: dict[tuple[str, str, int], _Held] = {}

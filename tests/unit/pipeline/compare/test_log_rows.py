@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -81,3 +82,18 @@ def test_buckets_give_the_same_rows_and_hold_few_of_them_at_once(
     assert rows(directories, 1000) == at_once
     assert len(sizes) > 10
     assert max(sizes) < len(at_once) // 3
+
+
+def test_rows_of_the_table_that_had_the_id_before_and_of_one_that_stays_empty_are_gone(tmp_path: Path) -> None:
+    old = replace(SCHEMA, id="a", altered=5)
+    again = replace(old, altered=9, remade_us=5)
+    unaware = replace(old, altered=9)
+    for node, parts in {"n1": [(old, 1), (again, 2)], "n2": [(old, 1)], "n3": [(unaware, 3)]}.items():
+        for schema, number in parts:
+            with TableLog.open(str(tmp_path / node), schema, node=node) as log:
+                log.append(avro.encode(schema, [put(number, "a", 10, note="n")]))
+    directories = [str(tmp_path / node) for node in ("n1", "n2", "n3")]
+    assert [row["id"] for row in rows(directories, 1 << 20)] == [2, 3]
+    with TableLog.open(directories[0], replace(old, id="b", altered=12), node="n1") as log:
+        log.begin(replace(old, id="b", altered=12))
+    assert rows(directories, 1 << 20) == []

@@ -216,6 +216,40 @@ def test_a_column_that_was_dropped_and_added_again_begins_empty(tmp_path: Path) 
     assert after == {"item": "nut", "count": 2, "place": None}
 
 
+NO_PLACE = replace(STOCK, version=2, columns=STOCK.columns[:2], dropped=(("place", 15),))
+PLACE_AGAIN = replace(STOCK, version=3, columns=(*STOCK.columns[:2], replace(STOCK.columns[2], dropped_us=15)))
+
+
+def test_a_dropped_column_takes_its_values_and_the_rows_that_it_kept_alive(tmp_path: Path) -> None:
+    case = Case(tmp_path, STOCK)
+    case.fold(
+        insert("nut", 10, count=1, place="A"),
+        insert("bolt", 10, count=1),
+        Change(Op.UPDATE, {"item": "gear"}, {"place": Set("B")}, time=10),
+    )
+    told = case.told(insert("pin", 20, count=1), schema=NO_PLACE)
+    assert sorted((str(op), before, after) for op, before, after in told) == [
+        ("delete", {"item": "gear", "count": None}, None),
+        ("insert", None, {"item": "pin", "count": 1}),
+        ("update", {"item": "nut", "count": 1}, {"item": "nut", "count": 1}),
+    ]
+    # Once is enough, and a late copy brings nothing back.
+    assert case.told(insert("nut", 10, count=1, place="A")) == []
+    assert case.told(insert("nut", 10, count=1, place="A"), schema=PLACE_AGAIN) == []
+
+
+def test_a_cell_newer_than_the_drop_of_its_column_shows_when_the_column_is_there_again(tmp_path: Path) -> None:
+    case = Case(tmp_path, STOCK)
+    case.fold(insert("nut", 10, count=1, place=Set("later", 17)), insert("bolt", 10, count=1, place="A"))
+    told = case.told(insert("pin", 20, count=1), schema=NO_PLACE)
+    assert {after["item"] for _, _, after in told} == {"nut", "bolt", "pin"}
+    # What comes late, of the version that had the column, waits as well.
+    assert case.told(Change(Op.UPDATE, {"item": "bolt"}, {"place": Set("late")}, time=16)) == []
+    told = case.told(insert("pin", 30, count=2), schema=PLACE_AGAIN)
+    assert {after["item"]: after["place"] for _, _, after in told} == {"nut": "later", "bolt": "late", "pin": None}
+    assert case.told(insert("gear", 40, count=1), schema=PLACE_AGAIN)[0][2]["item"] == "gear"
+
+
 def test_a_renamed_key_column_is_still_the_key(tmp_path: Path) -> None:
     case = Case(tmp_path, CARTS)
     case.fold(cart("a", 10, 1), cart("b", 10, 2))

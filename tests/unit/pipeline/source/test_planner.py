@@ -18,7 +18,7 @@ from penstock.log.reader import LogReader
 from penstock.log.subscription import Subscription
 from penstock.log.table_log import TableLog
 from penstock.model import types as t
-from penstock.model.schema import TableId
+from penstock.model.schema import TableId, TableSchema
 from penstock.pipeline import runs
 from penstock.pipeline.source.admission import Limits
 from penstock.pipeline.source.held import Held
@@ -97,6 +97,46 @@ def test_no_batch_has_two_eras_of_a_log_and_the_first_change_of_an_era_comes_alo
     assert [10] in batches
     assert [20] in batches
     assert all(len({number // 10 for number in one}) == 1 for one in batches)
+
+
+def begin(root: Path, *schemas: TableSchema) -> None:
+    """Headers without changes, one after another."""
+    for schema in schemas:
+        with TableLog.open(str(root / "shop.orders"), schema, node="n1") as log:
+            log.begin(schema)
+
+
+def test_header_without_changes_is_a_batch_without_rows_once(tmp_path: Path) -> None:
+    schema = replace(schema_of("orders"), id="a")
+    begin(tmp_path, schema)
+    plan = planner(tmp_path)
+    offset = plan.latest(plan.initial(), NO_LIMIT)
+    assert [reach.file for reach in offset.values()] == [1]
+    assert read_all(plan, NO_LIMIT, offset) == []
+    begin(tmp_path, with_column(schema, "price", t.INT32))
+    assert read_all(plan, NO_LIMIT, offset) == [[]]
+    write(tmp_path, "orders", 1, 2, schema=with_column(schema, "price", t.INT32))
+    assert read_all(planner(tmp_path), NO_LIMIT) == [[1, 2]]
+
+
+@pytest.mark.parametrize("limits", [NO_LIMIT, Limits(rows=1), Limits(bytes=1), Limits(files=1)])
+def test_eras_without_changes_come_one_by_one(tmp_path: Path, limits: Limits) -> None:
+    first = replace(schema_of("orders"), id="a")
+    eras = [replace(first, truncated_us=100), replace(first, id="b", altered=7)]
+    write(tmp_path, "orders", 0, 3, schema=first)
+    begin(tmp_path, *eras)
+    write(tmp_path, "orders", 3, 2, schema=eras[-1])
+    begin(tmp_path, replace(eras[-1], truncated_us=200))
+    plan = planner(tmp_path)
+    start, taken = plan.initial(), []
+    while (end := plan.latest(start, limits)) != start:
+        (before,), (after,) = start.values(), end.values()
+        headers = [LogReader(str(tmp_path / "shop.orders")).heading(n) for n in range(before.file + 1, after.file + 1)]
+        assert len({heading.schema.era for heading in headers}) <= 1
+        taken += ids(plan.partitions(start, end))
+        start = end
+    assert taken == [0, 1, 2, 3, 4]
+    assert [reach.file for reach in start.values()] == [4]
 
 
 def test_a_limit_of_files_takes_whole_files(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from uuid import UUID
@@ -28,7 +29,7 @@ from penstock.capture.cassandra.agent.reprocessing import decode_overtaken, read
 from penstock.capture.cassandra.agent.status import AgentStatus
 from penstock.capture.cassandra.agent.tail import Ended, Opened, Tail
 from penstock.capture.cassandra.agent.transfer import ProcessedSegment, SegmentTransfer
-from penstock.capture.cassandra.decoding.decoder import Decoder
+from penstock.capture.cassandra.decoding.decoder import EPOCH_FORMAT, Decoder
 from penstock.capture.cassandra.schema.schemas import Schemas
 from penstock.capture.cassandra.schema.table import CassandraTable
 from penstock.capture.cassandra.segments.keystore import KeyStore
@@ -107,6 +108,11 @@ class CaptureLoop:
         self._asked: set[UUID] = set()
         self._answered_at = clock.monotonic()
         self._revision = -1
+        # The definitions that the logs' headers say; and whether versions can be ordered without a change of the table.
+        self._begun = -1
+        self._ordered = False
+        # How often a table had CDC off for a while: what was written then is in no log.
+        self._gaps: Counter[str] = Counter()
         self._section_ends: list[int] = []
         # Segments that are done, and go when a saved place says so too.
         self._to_release: dict[int, ProcessedSegment] = {}
@@ -172,6 +178,7 @@ class CaptureLoop:
             segments_done=self._released.done,
             segments_failed=self._failed_count,
             segments_lost=self._lost,
+            cdc_gaps=dict(self._gaps),
             foreign_files=listing.foreign,
             appended_bytes=parts.logs.appended_bytes,
             table_changes={str(table): count for table, count in list(parts.logs.changes.items())},
@@ -199,6 +206,7 @@ class CaptureLoop:
             # A segment's id is the time at which the node was started that wrote it, or a little more.
             self._parts.schemas.begin(item.reader.header.id * 1000)
             self._decoder.begin(item.reader.header, item.reader.name)
+            self._ordered = item.reader.header.format < EPOCH_FORMAT
             log.info("segment begun", segment=item.reader.name, position=self._parts.tail.position)
         elif isinstance(item, Damage):
             self._note_damage(item)
@@ -265,8 +273,20 @@ class CaptureLoop:
         if parts.schemas.revision != self._revision:
             self._note_tables()
         self._unpark()
+        self._begin_files()
         if self._replaying:
             self._look_for_the_end_of_repeats()
+
+    def _begin_files(self) -> None:
+        """Let the change logs say what their tables are now: of an ALTER or a new table no change may ever come.
+
+        All that was decoded before is appended by now. A header must say since when the node's log is read.
+        """
+        if self._begun == self._revision or not self._ordered:
+            return
+        known = [table.schema for table in self.tables if table.schema.since_us]
+        self._parts.logs.begin_files(known, self._pause)
+        self._begun = self._revision
 
     def _decode_overtaken(self) -> None:
         """Append once more, as of the new era, what was appended before its table was known to be truncated.
@@ -463,6 +483,16 @@ class CaptureLoop:
             statement = parts.choice.missing_cdc(table)
             if statement is not None:
                 log.warning("table has CDC off", table=str(table.schema.table), statement=statement)
+            if table.id in known and not table.cdc:
+                log.warning("table has CDC off from here on", table=str(table.schema.table))
+        for table in filter(parts.choice.captures, parts.schemas.take_resumed()):
+            name = str(table.schema.table)
+            self._gaps[name] += 1
+            log.error(
+                "table had CDC off for a while, and its log lacks what was written then",
+                table=name,
+                command=f"penstock agent snapshot CONFIG {name}",
+            )
         for table in captured:
             if known.get(table.id) != table and self._announce is not None:
                 self._announce(table.schema)

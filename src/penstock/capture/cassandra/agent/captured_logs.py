@@ -12,8 +12,10 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+import structlog
+
 from penstock.capture.cassandra.agent.repeats import Key, Repeats
-from penstock.errors import DiskFull
+from penstock.errors import DiskFull, InvalidStatement
 from penstock.filters.functions import Functions
 from penstock.log import identity
 from penstock.log.lock import WriterLock
@@ -25,6 +27,8 @@ from penstock.model.batch import ChangeBatch
 from penstock.model.position import START, Position
 from penstock.model.schema import TableId, TableSchema
 from penstock.system.files import Files, OsFiles
+
+log = structlog.get_logger()
 
 # The logs of a table; and what to do while the disk is full: wait a while, or raise to give up.
 Specs = Callable[[TableId], Sequence[LogSpec]]
@@ -42,6 +46,11 @@ class _Writer:
         self.logs = TableLogs(storage, schema, [spec], functions)
         self._storage = storage
         self._parked = directory_name(schema.table, spec.name or None, parked=True)
+
+    @property
+    def header(self) -> TableSchema:
+        """What the log's last file says of the table."""
+        return self.logs.log(self.spec.name).schema
 
     def ends(self) -> dict[str, Position]:
         """Where the logs end now, by directory."""
@@ -96,6 +105,8 @@ class CapturedLogs:
         self._specs = specs
         self._noted = None if ends is None else {name: Position.parse(end) for name, end in ends.items()}
         self._ends: dict[str, Position] = {}
+        # By directory what the header of the log's last file says.
+        self._headers: dict[str, TableSchema] = {}
         self._functions = functions or Functions()
         self._open_max = open_max
         self._mutex = threading.Lock()
@@ -126,6 +137,25 @@ class CapturedLogs:
         with self._mutex:
             for name in names:
                 self.changes[name] = self.changes.get(name, 0) + sum(len(batch) for batch in queues[name])
+
+    def begin_files(self, schemas: Iterable[TableSchema], pause: Pause) -> None:
+        """Let the logs of tables say what the tables are now, also when no change comes of it. Durable when it returns.
+
+        What a log says already, or what is older than that, is not said again: after a crash it comes once more.
+        """
+        for schema in schemas:
+            if not self._is_news(schema):
+                continue
+            try:
+                table = self._acquire_patiently(schema.table, schema, pause)
+            except InvalidStatement as error:
+                log.error("filter does not fit the schema", table=str(schema.table), reason=error.message)
+                continue
+            try:
+                for writer in table.writers:
+                    self._begin_file(writer, schema, pause)
+            finally:
+                self._release([table])
 
     def ends(self) -> dict[str, str] | None:
         """Where every log ends, for the place. None: the place was lost, and repeats may still come.
@@ -217,6 +247,24 @@ class CapturedLogs:
         with self._mutex:
             self.appended_bytes += len(batch.rows)
             self._ends.update(ends)
+            self._headers[writer.directory] = writer.header
+
+    def _is_news(self, schema: TableSchema) -> bool:
+        """Whether a log of the table does not say this yet."""
+        centre = self._storage.data_centre
+        names = [spec.name for spec in self._specs(schema.table) if spec.includes(centre)]
+        with self._mutex:
+            known = [self._headers.get(directory_name(schema.table, name or None)) for name in names]
+        return any(header is None or schema.supersedes(header) for header in known)
+
+    def _begin_file(self, writer: _Writer, schema: TableSchema, pause: Pause) -> None:
+        while schema.supersedes(writer.header):
+            try:
+                writer.logs.log(writer.spec.name).begin(schema)
+            except DiskFull as full:
+                pause(full)
+        with self._mutex:
+            self._headers[writer.directory] = writer.header
 
     # Opening and closing.
 
@@ -235,6 +283,8 @@ class CapturedLogs:
                 self._bring_into_order(reader)
                 end = reader.end()
                 self._ends[directory] = end
+                if numbers := reader.numbers():
+                    self._headers[directory] = reader.heading(numbers[-1]).schema
                 noted = None if self._noted is None else self._noted.get(directory, START)
                 if noted != end:
                     repeats = self._repeats.setdefault(directory.removesuffix(_PARKED), Repeats())

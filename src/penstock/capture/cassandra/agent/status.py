@@ -55,6 +55,8 @@ class AgentStatus:
     segments_failed: int = 0
     # Segments that went before they were read to the end, while nobody held them open.
     segments_lost: int = 0
+    # How often a table had CDC off for a while, by `keyspace.table`: its log lacks what was written then.
+    cdc_gaps: Mapping[str, int] = field(default_factory=dict)
     # Files in cdc_raw that are neither segments nor their index.
     foreign_files: int = 0
     appended_bytes: int = 0

@@ -13,18 +13,19 @@ read with a schema that has it again. Damage is collected, never raised: what is
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
 from penstock.capture.cassandra.decoding._cells import PROBLEMS, TablePlan
 from penstock.capture.cassandra.decoding._mutations import Mutations
+from penstock.capture.cassandra.decoding.era_division import Overtaken, divided, of_era
 from penstock.capture.cassandra.decoding.value_plan import READ, WAIT, WRITE, table_plan
 from penstock.capture.cassandra.schema.schemas import Schemas
-from penstock.capture.cassandra.schema.system_tables import LOCAL_ID, SCHEMA_KEYSPACE
+from penstock.capture.cassandra.schema.system_tables import LOCAL_ID, SCHEMA_KEYSPACE, SYSTEM
 from penstock.capture.cassandra.schema.table import CassandraTable, Truncation, in_order, truncation_of
 from penstock.capture.cassandra.segments.sections import Damage, Section
-from penstock.capture.cassandra.segments.segment import SegmentHeader, segment_name
+from penstock.capture.cassandra.segments.segment import SegmentHeader
 from penstock.errors import DiskFull, InvalidSchema, PenstockError
 from penstock.formats import avro
 from penstock.model.batch import ChangeBatch
@@ -32,6 +33,8 @@ from penstock.model.change import Change, Deletion, Delta, Element, Op, Origin
 from penstock.model.schema import Role, TableSchema
 from penstock.system.clock import Clock, SystemClock
 
+# From this format on a table's alterations are ordered by an epoch, which only the table's own updates tell.
+EPOCH_FORMAT = 9
 # As _mutations.pxd numbers them.
 _DONE, _LEARNED, _PARKED, _DAMAGED, _FULL = range(5)
 # As _cells.pxd numbers them.
@@ -131,20 +134,16 @@ class _Table:
     captured: bool
     # Where in the log its pending rows begin: a segment's id and a position.
     begins: tuple[int, int] = (0, 0)
+    # The epoch that the log had of the table before it was told to the kernel again.
+    epoch_before: int = 0
     # The schema that batches are given, with the epoch for which it was made.
-    epoch: int = 0
+    schema_epoch: int = 0
     schema: TableSchema | None = None
 
-
-class Overtaken(NamedTuple):
-    """Entries that were decoded before it was known that they came after a truncation: they are to be decoded again.
-
-    Of this table, and between two places of the log.
-    """
-
-    table: uuid.UUID
-    after: tuple[int, int]
-    until: tuple[int, int]
+    @property
+    def epoch(self) -> int:
+        """When the table was altered, by the cluster's metadata; 0: the log has not said it, or never does."""
+        return int(self.plan.epoch) or self.epoch_before
 
 
 class Decoder:
@@ -160,7 +159,10 @@ class Decoder:
         batch_bytes_max: int = 8 << 20,
         tells_tables: bool = False,
     ) -> None:
-        """`tells_tables`: a table that takes the name of a dropped one begins with a truncation, for its change log."""
+        """`tells_tables`: a table that takes the name of a dropped one begins with a truncation, for its change log.
+
+        One that was truncated, or made anew, while it was not captured does so as soon as it is.
+        """
         self._schemas = schemas
         self._tells_tables = tells_tables
         self._captures = captures
@@ -261,10 +263,10 @@ class Decoder:
         """Definitions of these tables are new or have changed: use them, and decode what waited for them."""
         if not self._now:
             self._now = self._clock.now_us()
-        for table in self._schemas.take_replacing() if self._tells_tables else ():
+        for table in self._schemas.untold() if self._tells_tables else ():
             if self._captures(table) and (table.id in self._tables or self._put(table)):
                 self._renew(table.id)
-                self._tell_era(table.id, table.schema.altered, self._file, int(self._kernel.position))
+                self._tell(self._tables[table.id])
         for table_id in tables:
             if table_id in self._tables or self._parking.holds(table_id):
                 self._renew(table_id)
@@ -292,7 +294,8 @@ class Decoder:
             plan = table_plan(table, READ, learns=_teaches(table))
         except InvalidSchema:
             return False
-        known = _Table(table, plan, self._captures(table), self._at)
+        before = self._tables.get(table.id)
+        known = _Table(table, plan, self._captures(table), self._at, before.epoch if before is not None else 0)
         plan.mode = self._mode(known)
         self._tables[table.id] = known
         self._kernel.add(plan)
@@ -313,12 +316,25 @@ class Decoder:
         mode = known.plan.mode
         # It is an older version that has the column: of the two, the one without it is the newer.
         altered = max(known.table.schema.altered - 1, 0)
-        if not self._put(replace(table, schema=replace(table.schema, columns=columns, altered=altered))):
+        lost = tuple(one for one in known.table.schema.dropped if one[0] != dropped.column.name)
+        schema = replace(table.schema, columns=columns, altered=altered, dropped=lost)
+        if not self._put(replace(table, schema=schema)):
             return False
         self._tables[table.id].plan.mode = mode
         return True
 
     # What was decoded.
+
+    def _schema(self, known: _Table) -> TableSchema:
+        """The table's schema for its batches: altered at the cluster's epoch, if the log has it."""
+        if known.schema is None or known.schema_epoch != known.epoch:
+            schema, known.schema_epoch = known.table.schema, known.epoch
+            if self._format >= EPOCH_FORMAT:
+                # Each node has its own times of the schema, and they order nothing.
+                schema = replace(schema, remade_us=0)
+            altered = _EPOCHS + min(known.epoch, _EPOCHS - 1)
+            known.schema = replace(schema, altered=altered) if known.epoch else schema
+        return known.schema
 
     def _close(self, known: _Table) -> None:
         """Make a batch of what a table has."""
@@ -328,14 +344,16 @@ class Decoder:
             return
         count, rows, when = plan.take(_KEPT_BYTES)
         self._kernel.pending -= len(rows)
-        batch = ChangeBatch(_schema(known), count, rows, when if when != _NO_TIME else None)
+        batch = ChangeBatch(self._schema(known), count, rows, when if when != _NO_TIME else None)
+        if self._tells_tables and known.captured and self._format >= EPOCH_FORMAT:
+            self._tell(known)
         truncation = self._schemas.truncation(known.table.id)
         if truncation is None:
             self._keep(batch)
         elif begins >= truncation.place:
-            self._keep(_of_era(batch, truncation.time_us))
+            self._keep(of_era(batch, truncation.time_us))
         else:
-            for part in _divided(batch, truncation):
+            for part in divided(batch, truncation):
                 self._keep(part)
 
     def _keep(self, batch: ChangeBatch) -> None:
@@ -410,11 +428,16 @@ class Decoder:
             return
         table_id = element.path
         table = self._schemas.table(table_id)
-        if table is None or not self._captures(table) or (table_id not in self._tables and not self._put(table)):
-            return
         # Nothing after the note itself can be gone by it.
         place = min(noted.place, (entry.segment, entry.position))
         truncation = Truncation(noted.time_us, *place, told=True)
+        if table is None or not self._captures(table):
+            # It may be captured later, and have a log from before.
+            if self._tells_tables and table_id not in SYSTEM and not (table is not None and table.view):
+                self._schemas.truncate_untold(table_id, truncation)
+            return
+        if table_id not in self._tables and not self._put(table):
+            return
         begins = self._tables[table_id].begins
         # Cassandra writes the map's element once; an older one can only be a repetition.
         if not self._schemas.truncate(table_id, truncation):
@@ -424,12 +447,28 @@ class Decoder:
         self._renew(table_id)
         self._tell_era(table_id, truncation.time_us, entry.file, entry.position)
 
+    def _tell(self, known: _Table) -> None:
+        """Let a table's log know of an era that it was not told of, if there is one.
+
+        Where epochs order everything, that is when the table's first change has said its own.
+        """
+        if not self._schemas.is_untold(known.table.id) or (self._format >= EPOCH_FORMAT and not known.epoch):
+            return
+        schema = known.table.schema
+        self._schemas.tell(known.table.id)
+        for other in self._tables.values():
+            if other is not known and other.table.schema.table == schema.table:
+                # What is pending of the table that had the name comes before this.
+                self._close(other)
+        time_us = schema.truncated_us or schema.altered
+        self._tell_era(known.table.id, time_us, self._file, int(self._kernel.position))
+
     def _tell_era(self, table_id: uuid.UUID, time_us: int, file: str, position: int) -> None:
         """Let the table's log begin an era: what stands in it before is gone."""
         known = self._tables[table_id]
         origin = Origin(file=file or None, position=position if file else None, ordinal=0)
         change = Change(Op.TRUNCATE, time=time_us, capture_time=self._now, deletion=Deletion(time_us), origin=origin)
-        schema = _schema(known)
+        schema = self._schema(known)
         row = bytes(avro.encode(schema, [change]).rows)
         # What came after the truncation and is pending still comes after this.
         later: list[ChangeBatch] = []
@@ -545,37 +584,6 @@ class Decoder:
             what, message = _FRAMES[kernel.what]
             place = section.start + kernel.entry
         self.damage.append(Damage(self._file, place, place, what, message))
-
-
-def _schema(known: _Table) -> TableSchema:
-    """The table's schema for its batches: with the cluster's epoch as the time of its alteration, if the log has it."""
-    if known.schema is None or known.epoch != known.plan.epoch:
-        schema, known.epoch = known.table.schema, int(known.plan.epoch)
-        altered = _EPOCHS + min(known.epoch, _EPOCHS - 1)
-        known.schema = replace(schema, altered=altered) if known.epoch else schema
-    return known.schema
-
-
-def _of_era(batch: ChangeBatch, truncated_us: int) -> ChangeBatch:
-    if batch.schema.truncated_us == truncated_us:
-        return batch
-    return replace(batch, schema=replace(batch.schema, truncated_us=truncated_us))
-
-
-def _divided(batch: ChangeBatch, truncation: Truncation) -> Iterator[ChangeBatch]:
-    """What came before a truncation, as rows of an era before it, and what came after it."""
-    after = [_came_after(change.origin, truncation) for change in avro.decode(batch)]
-    gone = avro.select(batch, [not one for one in after])
-    if gone is not None:
-        yield gone if batch.schema.truncated_us < truncation.time_us else _of_era(gone, 0)
-    kept = avro.select(batch, after)
-    if kept is not None:
-        yield _of_era(kept, truncation.time_us)
-
-
-def _came_after(origin: Origin, truncation: Truncation) -> bool:
-    name = segment_name(origin.file or "")
-    return (name.id if name is not None else 0, origin.position or 0) > truncation.place
 
 
 def _teaches(table: CassandraTable) -> bool:

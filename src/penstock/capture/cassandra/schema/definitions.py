@@ -64,6 +64,8 @@ class TableDefinitions:
         # Tables that keep an older definition, because their rows are not whole just now.
         self._partial: set[TableId] = set()
         self._dropped: dict[uuid.UUID, None] = {}
+        # Tables that were made again with the id of a dropped one: when that one was last altered.
+        self.remade: dict[uuid.UUID, int] = {}
 
     def load(self, rows: Iterable[SchemaRow]) -> set[uuid.UUID]:
         """Take in rows. Returns the ids of tables that are new, altered or dropped by them."""
@@ -116,8 +118,15 @@ class TableDefinitions:
                 self._partial.add(name)
             else:
                 self._partial.discard(name)
+                self._note_remade(built, columns)
                 altered |= self._put(built)
         return altered
+
+    def _note_remade(self, table: CassandraTable, columns: list[_Row]) -> None:
+        """Note it when a table has the id of one that was dropped: CREATE wrote all its columns after that one."""
+        gone = self.by_id[table.id] if table.id in self._dropped else None
+        if gone is not None and min(row.time for row in columns) > gone.schema.altered:
+            self.remade[table.id] = gone.schema.altered
 
     def _dated(self, table: CassandraTable, rows: list[_Row]) -> CassandraTable:
         """The table with the time of its last alteration: the greatest write time of what defines it, on every node."""
@@ -136,6 +145,7 @@ class TableDefinitions:
             oldest = next(iter(self._dropped))
             del self._dropped[oldest]
             self.by_id.pop(oldest, None)
+            self.remade.pop(oldest, None)
             altered.add(oldest)
         return altered
 
@@ -189,6 +199,7 @@ class TableDefinitions:
             "dropped": [self.by_id[table_id].to_json() for table_id in self._dropped],
             # A table that is not whole could not be built again from its rows.
             "kept": [self.by_name[name].to_json() for name in self._partial if name in self.by_name],
+            "remade": [[str(table_id), altered] for table_id, altered in self.remade.items()],
         }
 
     def restore(self, data: Mapping[str, Any]) -> None:
@@ -206,6 +217,7 @@ class TableDefinitions:
             table = CassandraTable.from_json(record)
             self.by_id[table.id] = table
             self._dropped[table.id] = None
+        self.remade = {uuid.UUID(text): int(altered) for text, altered in data.get("remade", ())}
 
 
 def narrowed(row: SchemaRow) -> SchemaRow | None:
@@ -267,7 +279,9 @@ def _definition(
         if found is None:
             return None
         gone = {one.column.name: one for one in map(_dropped_column, dropped) if one is not None}
-        schema = TableSchema(name, _with_drops(found, gone), source="cassandra", id=str(table_id))
+        known = {column.name for column in found}
+        lost = tuple((column, one.time_us) for column, one in sorted(gone.items()) if column not in known)
+        schema = TableSchema(name, _with_drops(found, gone), source="cassandra", id=str(table_id), dropped=lost)
     except InvalidSchema:
         # A user type is not there yet, or the text is of a Cassandra that nobody has seen.
         return None

@@ -6,7 +6,8 @@ is known. That alone would lose tables which the node has dropped and made anew:
 its rows win. So the log's rows are merged a second time by themselves, and what only they know is known as well, by id.
 
 The node's truncations are known here too: a table's schema says when it was last truncated, and since when the node's
-log is read, so that whoever reads the change logs can tell what came before.
+log is read, so that whoever reads the change logs can tell what came before. So is what a change log is yet to be told,
+because nothing is written to it while its table has CDC off.
 """
 
 from __future__ import annotations
@@ -39,9 +40,13 @@ class Schemas:
         self._tables: dict[uuid.UUID, CassandraTable] = {}
         # By name the latest version and what it looks like. Kept when the table is gone, so that none repeats.
         self._versions: dict[TableId, tuple[int, str]] = {}
-        # By name the id of its table; and tables that have taken the name of another, which the log is yet to be told.
+        # By name the id of its table, with the time of the one before it when that had the same id.
         self._ids: dict[TableId, str] = {}
-        self._replacing: set[uuid.UUID] = set()
+        # Tables of which an era began, as they took the name of another or were truncated, and their log was not told.
+        self._untold: set[uuid.UUID] = set()
+        # Tables whose CDC was switched off, and those of them that have it again since somebody asked.
+        self._off: set[uuid.UUID] = set()
+        self._resumed: set[uuid.UUID] = set()
         self._truncations: dict[uuid.UUID, Truncation] = {}
         self._since_us = 0
 
@@ -93,6 +98,11 @@ class Schemas:
             self._publish({table_id})
         return True
 
+    def truncate_untold(self, table_id: uuid.UUID, truncation: Truncation) -> None:
+        """Take in the truncation of a table that is not captured now, or not known: its log is told when it is."""
+        if self.truncate(table_id, truncation):
+            self._untold.add(table_id)
+
     def begin(self, since_us: int) -> None:
         """The node's log is read from this time on. Only the first call counts."""
         if not self._since_us:
@@ -100,10 +110,26 @@ class Schemas:
             self.revision += 1
             self._publish(set(self._tables))
 
-    def take_replacing(self) -> list[CassandraTable]:
-        """Tables that were made under the name of a dropped one since the last call."""
-        taken, self._replacing = self._replacing, set()
-        return [self._tables[table_id] for table_id in sorted(taken, key=lambda one: one.bytes)]
+    def untold(self) -> list[CassandraTable]:
+        """Tables of which an era began that their change log was not told of."""
+        known = [self._tables[one] for one in sorted(self._untold, key=lambda one: one.bytes) if one in self._tables]
+        there = {table.id for table in known if self.by_name(table.schema.table) is table}
+        # Nobody waits to hear of tables that are gone.
+        self._untold -= {table.id for table in known} - there
+        return [table for table in known if table.id in there]
+
+    def is_untold(self, table_id: uuid.UUID) -> bool:
+        return table_id in self._untold
+
+    def tell(self, table_id: uuid.UUID) -> None:
+        """The table's change log is told now."""
+        self._untold.discard(table_id)
+        self.revision += 1
+
+    def take_resumed(self) -> list[CassandraTable]:
+        """Tables that have CDC again, after they had it and it was off, since the last call."""
+        taken, self._resumed = self._resumed, set()
+        return [self._tables[one] for one in sorted(taken, key=lambda one: one.bytes) if one in self._tables]
 
     def _counted(self, rows: Iterable[SchemaRow]) -> list[SchemaRow]:
         out = [narrow for row in rows if (narrow := narrowed(row)) is not None]
@@ -116,6 +142,7 @@ class Schemas:
             table = self._definition(table_id)
             if table is None:
                 self._tables.pop(table_id, None)
+                self._off.discard(table_id)
                 continue
             name, fingerprint = table.schema.table, table.schema.fingerprint
             before = self._tables.get(table_id)
@@ -125,23 +152,37 @@ class Schemas:
             elif mark != fingerprint:
                 version += 1
                 self._versions[name] = version, fingerprint
-            self._tables[table_id] = replace(table, schema=self._stamped(table, version))
             self._note_id(table)
+            self._note_cdc(before, table)
+            self._tables[table_id] = replace(table, schema=self._stamped(table, version))
         return altered
 
     def _stamped(self, table: CassandraTable, version: int) -> TableSchema:
         """The schema with what only this node says of it."""
         truncation = self._truncations.get(table.id)
         truncated_us = truncation.time_us if truncation is not None else 0
-        return replace(table.schema, version=version, truncated_us=truncated_us, since_us=self._since_us)
+        remade_us = self._merged.remade.get(table.id, 0)
+        since_us = self._since_us
+        return replace(table.schema, version=version, remade_us=remade_us, truncated_us=truncated_us, since_us=since_us)
 
     def _note_id(self, table: CassandraTable) -> None:
-        name, table_id = table.schema.table, str(table.id)
-        if self._merged.by_name.get(name) is not table or self._ids.get(name) == table_id:
+        name, remade_us = table.schema.table, self._merged.remade.get(table.id, 0)
+        mark = f"{table.id}/{remade_us}" if remade_us else str(table.id)
+        if self._merged.by_name.get(name) is not table or self._ids.get(name) == mark:
             return
         if name in self._ids:
-            self._replacing.add(table.id)
-        self._ids[name] = table_id
+            self._untold.add(table.id)
+            if remade_us:
+                # It is the one before that was truncated.
+                self._truncations.pop(table.id, None)
+        self._ids[name] = mark
+
+    def _note_cdc(self, before: CassandraTable | None, table: CassandraTable) -> None:
+        if before is not None and before.cdc and not table.cdc:
+            self._off.add(table.id)
+        elif table.cdc and table.id in self._off:
+            self._off.discard(table.id)
+            self._resumed.add(table.id)
 
     def _definition(self, table_id: uuid.UUID) -> CassandraTable | None:
         return self._merged.by_id.get(table_id) or self._logged.by_id.get(table_id)
@@ -155,6 +196,8 @@ class Schemas:
             "versions": [[*name, version, mark] for name, (version, mark) in self._versions.items()],
             "tables": [[str(table_id), table.schema.version] for table_id, table in self._tables.items()],
             "ids": [[*name, table_id] for name, table_id in self._ids.items()],
+            "untold": sorted(map(str, self._untold)),
+            "off": sorted(map(str, self._off)),
             "truncations": [[str(table_id), *one] for table_id, one in self._truncations.items()],
             "since_us": self._since_us,
         }
@@ -173,6 +216,8 @@ class Schemas:
             out._ids = {TableId(k, t): str(table_id) for k, t, table_id in data.get("ids", ())}
             for text, time_us, segment, position, told in data.get("truncations", ()):
                 out._truncations[uuid.UUID(text)] = Truncation(int(time_us), int(segment), int(position), told is True)
+            out._untold = set(map(uuid.UUID, data.get("untold", ())))
+            out._off = set(map(uuid.UUID, data.get("off", ())))
             out._since_us = int(data.get("since_us", 0))
             for text, version in data["tables"]:
                 table = out._definition(uuid.UUID(text))

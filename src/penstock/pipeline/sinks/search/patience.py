@@ -8,6 +8,7 @@ from random import Random
 
 import structlog
 
+from penstock.errors import DeliveryFailed
 from penstock.pipeline.outages import Waiting
 
 log = structlog.get_logger()
@@ -26,17 +27,21 @@ class Patience:
         clock: Callable[[], float] = time.monotonic,
         random: Random | None = None,
         waiting: Waiting | None = None,
+        given_up: Callable[[], bool] = lambda: False,
     ) -> None:
         self._waiting = waiting or Waiting(None, "search", 0)
         self._wait_s_max = wait_s_max
         self._sleep = sleep
         self._clock = clock
+        self._given_up = given_up
         self._random = random or Random()
         self._wait_s = 0.0
         self._since: float | None = None
 
     def wait(self, reason: str, **place: object) -> None:
-        """Wait before the next try."""
+        """Wait before the next try; raises when there is to be none."""
+        if self._given_up():
+            raise DeliveryFailed(f"the search cluster is not waited for any longer: {reason}", **place)
         if self._since is None:
             self._since = self._clock()
             log.warning("search cluster does not take documents, waiting", reason=reason, **place)

@@ -24,6 +24,8 @@ from penstock.settings.sinks import SearchSettings
 
 log = structlog.get_logger()
 
+_LOOK_S = 1.0
+
 
 class SearchSink(Sink):
     """One document per row; there is nothing to commit, for versions alone decide what a document becomes."""
@@ -37,6 +39,7 @@ class SearchSink(Sink):
         self._sleep = sleep
         self._seen = Seen()
         self._left_out = LeftOut()
+        self._given_up = False
 
     def left_out(self) -> Mapping[str, Sequence[str]]:
         return self._left_out
@@ -57,7 +60,7 @@ class SearchSink(Sink):
     def prepare(self, schemas: Sequence[TableSchema]) -> None:
         client = Client(self._target.access)
         try:
-            indices = Indices(self._target, client, self._patience(), self._seen, self._left_out)
+            indices = Indices(self._target, client, self._drivers_patience(), self._seen, self._left_out)
             for schema in schemas:
                 with about(schema.table):
                     indices.fit(schema)
@@ -71,7 +74,7 @@ class SearchSink(Sink):
             for schema in schemas:
                 index = self._target.index_of(schema.table)
                 with about(schema.table):
-                    deleted = Stock(client, self._patience(), index).delete_all()
+                    deleted = Stock(client, self._drivers_patience(), index).delete_all()
                 log.info("search index emptied", index=index, table=str(schema.table), documents=deleted)
         finally:
             client.close()
@@ -82,5 +85,13 @@ class SearchSink(Sink):
         indices = Indices(self._target, client, patience)
         return SearchWriter(self.name, self._target, client, patience, indices, self._seen)
 
+    def give_up(self) -> None:
+        self._given_up = True
+
     def _patience(self, waiting: Waiting | None = None) -> Patience:
         return Patience(self._target.retry_s_max, sleep=self._sleep, waiting=waiting)
+
+    def _drivers_patience(self) -> Patience:
+        """Nothing ends the driver's own thread from outside, so this looks again and again whether it is to end."""
+        wait_s_max = min(self._target.retry_s_max, _LOOK_S)
+        return Patience(wait_s_max, sleep=self._sleep, given_up=lambda: self._given_up)

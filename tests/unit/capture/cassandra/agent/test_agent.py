@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import threading
+import uuid
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +22,8 @@ from penstock.log.table_logs import LogSpec
 from penstock.model import types as t
 from penstock.model.change import Change, Op, Set
 from penstock.model.predicate import ColumnRef, Compare, Literal, Operator
-from penstock.model.schema import Column, TableId
-from penstock.sandbox.commit_log.statements import drop_table, truncate
+from penstock.model.schema import Column, TableId, TableSchema
+from penstock.sandbox.commit_log.statements import create_table, drop_table, truncate
 from penstock.sandbox.commit_log.writer import recover, write_index
 from penstock.system.files import OsFiles
 from tests.scripted_agent import START_US, Script, Setup, cassandra_table, row
@@ -360,6 +362,110 @@ def test_truncate_and_dropped_tables_are_followed(setup: Setup) -> None:
     assert [change.op for change in setup.changes()] == [Op.INSERT, Op.TRUNCATE]
 
 
+def forget_place(setup: Setup) -> None:
+    """Let the next agent read all that is there once more."""
+    for path in (setup.data / ".agent").iterdir():
+        if path.name.startswith(("place", "finished")):
+            path.unlink()
+
+
+def schemas_of(setup: Setup, table: str = "shop.orders") -> list[TableSchema]:
+    """What the headers of a log's files say, in order."""
+    with LogReader(str(setup.data / table)) as reader:
+        return [reader.heading(number).schema for number in reader.numbers()]
+
+
+def test_log_says_what_its_table_is_although_no_change_comes(setup: Setup) -> None:
+    node = setup.node
+    wide = cassandra_table("orders", Column("price", t.INT32, source_type="int"))
+    setup.run(node.create, lambda: node.write(1), lambda: node.create(wide))
+    assert [len(schema.columns) for schema in schemas_of(setup)] == [2, 3]
+    assert all(schema.since_us for schema in schemas_of(setup))
+    for _ in range(3):
+        setup.run()
+    forget_place(setup)
+    setup.run()
+    assert [len(schema.columns) for schema in schemas_of(setup)] == [2, 3]
+    setup.run(lambda: node.log.append([(wide, [row(2, price=7)])]))
+    assert setup.numbers() == [1, 2]
+    assert [len(schema.columns) for schema in schemas_of(setup)] == [2, 3]
+
+
+def test_table_that_is_made_and_stays_empty_has_a_log(setup: Setup) -> None:
+    setup.run(lambda: setup.node.create(cassandra_table("empty")))
+    (schema,) = schemas_of(setup, "shop.empty")
+    assert (schema.id, setup.numbers("shop.empty")) == (str(cassandra_table("empty").id), [])
+
+
+def test_table_made_again_with_its_id_begins_an_era(setup: Setup) -> None:
+    node = setup.node
+
+    def again() -> None:
+        node.log.append(drop_table(node.orders, START_US + 100), cdc=False)
+        node.log.append(create_table(node.orders, START_US + 200), cdc=False)
+        node.write(2)
+
+    node.create()
+    setup.run(lambda: node.write(1), again)
+    assert [change.op for change in setup.changes()] == [Op.INSERT, Op.TRUNCATE, Op.INSERT]
+    first, second = schemas_of(setup)
+    assert (first.remade_us, second.remade_us) == (0, first.altered)
+    assert first.altered < second.altered
+
+
+def switch(setup: Setup, *, cdc: bool) -> None:
+    setup.node.create(cassandra_table(cdc=cdc))
+
+
+def test_truncate_while_cdc_is_off_is_told_when_it_is_on_again(setup: Setup) -> None:
+    node = setup.node
+    node.create()
+    node.write(1)
+    setup.run()
+    switch(setup, cdc=False)
+    node.log.append(truncate(node.orders, START_US + 50_000_000, *node.log.place), cdc=False)
+    setup.run()
+    assert [change.op for change in setup.changes()] == [Op.INSERT]
+    switch(setup, cdc=True)
+    node.write(2)
+    setup.run()
+    setup.run()
+    assert [change.op for change in setup.changes()] == [Op.INSERT, Op.TRUNCATE, Op.INSERT]
+    assert [schema.truncated_us for schema in schemas_of(setup)] == [0, START_US + 50_000_000]
+
+
+def test_table_made_anew_without_cdc_is_told_when_it_has_it(setup: Setup) -> None:
+    node = setup.node
+    node.create()
+    node.write(1)
+    setup.run()
+    anew = replace(cassandra_table(cdc=False), id=uuid.UUID(int=7))
+    node.log.append(drop_table(node.orders, START_US + 100), cdc=False)
+    node.log.append(create_table(anew, START_US + 200), cdc=False)
+    setup.run()
+    assert [change.op for change in setup.changes()] == [Op.INSERT]
+    node.log.append(create_table(replace(anew, cdc=True), START_US + 300), cdc=False)
+    setup.run()
+    assert [change.op for change in setup.changes()] == [Op.INSERT, Op.TRUNCATE]
+    assert schemas_of(setup)[-1].id == str(anew.id)
+
+
+def test_operator_is_told_what_is_missing_when_cdc_was_off(setup: Setup) -> None:
+    setup.node.create()
+    setup.node.write(1)
+    assert setup.run().cdc_gaps == {}
+    with capture_logs() as told:
+        switch(setup, cdc=False)
+        assert setup.run().cdc_gaps == {}
+        setup.node.write(2)
+        switch(setup, cdc=True)
+        status = setup.run(lambda: setup.node.write(3))
+    assert status.cdc_gaps == {"shop.orders": 1}
+    assert setup.numbers() == [1, 3]
+    (event,) = [event for event in told if event["log_level"] == "error"]
+    assert event["command"] == "penstock agent snapshot CONFIG shop.orders"
+
+
 def test_many_tables_are_captured_with_few_logs_open(tmp_path: Path) -> None:
     setup = Setup(tmp_path, settings={"agent": {"open_logs_max": 3, "chunk_bytes": 4096}})
     node = setup.node
@@ -439,9 +545,7 @@ def test_lost_place_repeats_nothing_that_the_log_still_tells(setup: Setup) -> No
     node = setup.node
     node.create()
     setup.run(lambda: node.write(1, 2, 3))
-    for path in (setup.data / ".agent").iterdir():
-        if path.name.startswith(("place", "finished")):
-            path.unlink()
+    forget_place(setup)
     setup.run(lambda: node.write(4))
     assert setup.numbers() == [1, 2, 3, 4]
 

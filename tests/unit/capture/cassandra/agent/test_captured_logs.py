@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,12 @@ from penstock.formats import avro
 from penstock.log.reader import LogReader
 from penstock.log.table_log import TableLog
 from penstock.log.table_logs import LogSpec, Storage
+from penstock.model import types as t
 from penstock.model.batch import ChangeBatch
 from penstock.model.change import Change, Op, Origin, Set
 from penstock.model.position import START
 from penstock.model.predicate import ColumnRef, Compare, Literal, Operator
+from penstock.model.schema import Column, Role, TableId, TableSchema
 from penstock.sandbox.crash_files import CrashFiles
 from penstock.settings import LogSettings
 from penstock.system.files import Files
@@ -182,3 +185,58 @@ def test_empty_start_knows_of_nothing(tmp_path: Path) -> None:
     kept.caught_up(lambda _key: False)
     assert kept.ends() == {}
     assert START.file == 0
+
+
+def headers(root: Path | str, files: Files | None = None) -> list[TableSchema]:
+    with LogReader(f"{root}/shop.orders", files=files) as reader:
+        return [reader.heading(number).schema for number in reader.numbers()]
+
+
+def test_header_is_said_once_and_nothing_older_after_it(tmp_path: Path) -> None:
+    first = replace(sample.SCHEMA, id="a", altered=5)
+    later = [replace(first, truncated_us=7), replace(first, id="b", altered=9)]
+    for schemas in ([first], later, [first, *later], later[:1]):
+        # Each time as after a restart from a place that was saved before.
+        made = logs(tmp_path, {})
+        made.begin_files(schemas, never)
+        made.begin_files(schemas, never)
+        made.close()
+    assert headers(tmp_path) == [first, *later]
+    assert stored(tmp_path) == []
+
+
+def test_header_goes_to_every_log_of_the_table_and_to_none_of_another_data_centre(tmp_path: Path) -> None:
+    large = LogSpec("large", Compare(ColumnRef("id"), Operator.MORE, Literal(2)))
+    specs = (LogSpec(), large, LogSpec("elsewhere", None, frozenset({"dc9"})))
+    made = logs(tmp_path, {}, None, *specs)
+    made.begin_files([sample.SCHEMA], never)
+    made.close()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["shop.orders", "shop.orders@large"]
+
+
+def test_table_whose_filter_does_not_fit_stops_no_other(tmp_path: Path) -> None:
+    other = TableSchema(TableId("shop", "other"), (Column("k", t.INT32, Role.PARTITION),))
+    storage = Storage(str(tmp_path), SETTINGS)
+    unfit = LogSpec("unfit", Compare(ColumnRef("id"), Operator.MORE, Literal(2)))
+    made = CapturedLogs(storage, lambda table: (unfit,) if table == other.table else (LogSpec(),), {})
+    made.begin_files([other, sample.SCHEMA], never)
+    made.close()
+    assert [path.name for path in tmp_path.iterdir()] == ["shop.orders"]
+
+
+def test_header_waits_for_room_on_the_disk() -> None:
+    files = CrashFiles()
+    made = logs("d", {}, files)
+    made.begin_files([sample.SCHEMA], never)
+    files.disk.capacity = files.disk.used
+    waited: list[DiskFull] = []
+
+    def pause(full: DiskFull) -> None:
+        waited.append(full)
+        files.disk.capacity = None
+
+    anew = replace(sample.SCHEMA, id="b", altered=9)
+    made.begin_files([anew], pause)
+    made.close()
+    assert waited
+    assert headers("d", files) == [sample.SCHEMA, anew]

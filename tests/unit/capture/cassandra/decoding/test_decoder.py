@@ -9,7 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.capture.cassandra.decoding.decoder import Decoder, MemoryParking, Overtaken
+from penstock.capture.cassandra.decoding.decoder import Decoder, MemoryParking
+from penstock.capture.cassandra.decoding.era_division import Overtaken
 from penstock.capture.cassandra.schema import cql_types
 from penstock.capture.cassandra.schema.schemas import Schemas
 from penstock.capture.cassandra.schema.table import CassandraTable, DroppedColumn
@@ -409,3 +410,41 @@ def test_a_truncation_of_another_table_is_passed_over() -> None:
     made.decode(section(encode_mutation(truncate(WIDE, TIME, 5, 77), 7)))
     assert changes(made) == []
     assert made.damage == []
+
+
+@pytest.mark.parametrize("format_", [7, 9])
+def test_table_made_anew_is_told_after_what_came_of_the_one_before_and_is_the_newer_one(format_: int) -> None:
+    old, new = replace(WIDE, cdc=True), replace(WIDE, cdc=True, id=uuid.UUID(int=9))
+    made = Decoder(Schemas(), captures=lambda one: one.cdc, parking=MemoryParking(), tells_tables=True)
+    made.begin(SegmentHeader(format_, 5, 0), f"CommitLog-{format_}-5.log")
+    log = [
+        (create_table(old, TIME), 1),
+        ([(old, [row(1, v="x")])], 4),
+        (drop_table(old, TIME + 10), 1),
+        (create_table(new, TIME + 20), 1),
+        ([(new, [row(2, v="y")])], 7),
+    ]
+    made.decode(section(*(encode_mutation(mutation, format_, epoch=epoch) for mutation, epoch in log)))
+    first, *later = made.take()
+    found = [(batch.schema.id, [change.op for change in avro.decode(batch)]) for batch in (first, *later)]
+    assert found == [(str(old.id), [Op.INSERT]), (str(new.id), [Op.TRUNCATE]), (str(new.id), [Op.INSERT])]
+    assert all(batch.schema.order > first.schema.order for batch in later)
+
+
+def test_truncation_does_not_make_a_table_older_where_epochs_order_it() -> None:
+    one = replace(WIDE, cdc=True)
+    made = Decoder(Schemas(), captures=lambda one: one.cdc, parking=MemoryParking(), tells_tables=True)
+    made.begin(SegmentHeader(9, 5, 0), "CommitLog-9-5.log")
+    log = [(create_table(one, TIME), 1), ([(one, [row(1, v="x")])], 4), (truncate(one, TIME + 1000, 5, 1), 1)]
+    made.decode(section(*(encode_mutation(mutation, 9, epoch=epoch) for mutation, epoch in log)))
+    before, *_, after = [batch.schema.altered for batch in made.take()]
+    assert after == before
+
+
+def test_what_waited_for_a_table_that_was_truncated_meanwhile_is_told_from_what_came_after() -> None:
+    one = replace(WIDE, cdc=True)
+    made = Decoder(Schemas(), captures=lambda one: one.cdc, parking=MemoryParking(), tells_tables=True)
+    made.begin(SegmentHeader(7, 5, 0), NAME)
+    cut = encode_mutation(truncate(one, TIME, 5, START + SIZES[0]), 7)
+    made.decode(section(ENTRIES[0], cut, ENTRIES[1], encode_mutation(create_table(one, TIME), 7)))
+    assert eras(made) == [(0, [Op.INSERT]), (TIME, [Op.TRUNCATE]), (TIME, [Op.INSERT])]

@@ -15,7 +15,7 @@ from penstock.capture.cassandra.schema.definitions import TableDefinitions
 from penstock.capture.cassandra.schema.rows import SchemaRow, rows_of
 from penstock.capture.cassandra.schema.schemas import Schemas
 from penstock.capture.cassandra.schema.system_tables import SCHEMA_TABLES, SYSTEM, SYSTEM_KEYSPACES, system_table_id
-from penstock.capture.cassandra.schema.table import CassandraTable, DroppedColumn
+from penstock.capture.cassandra.schema.table import CassandraTable, DroppedColumn, Truncation
 from penstock.errors import InvalidSchema
 from penstock.model import types as t
 from penstock.model.change import Bound, Range, Set
@@ -174,6 +174,7 @@ def test_a_dropped_column_is_remembered_with_its_type() -> None:
     items = Column("items", t.map_of(t.TEXT, t.INT32, multi_cell=True), source_type="map<text, int>")
     assert table.dropped["items"] == DroppedColumn(items, 7000)
     assert table.dropped["owner"].column.role is Role.STATIC
+    assert table.schema.dropped == (("items", 7000), ("owner", 8000))
 
 
 def test_a_column_that_was_added_again_is_both_there_and_dropped() -> None:
@@ -186,6 +187,8 @@ def test_a_column_that_was_added_again_is_both_there_and_dropped() -> None:
     table = orders(schemas)
     assert "total" in names(table)
     assert "total" in table.dropped
+    assert table.schema.dropped == ()
+    assert table.schema.by_name["total"].dropped_us == 7000
 
 
 def test_a_renamed_key_column_changes_the_version() -> None:
@@ -528,3 +531,79 @@ def test_values_that_are_null_count_as_missing() -> None:
     schemas = learned(created())
     assert schemas.learn(odd.table, [null]) == {ID}
     assert schemas.learn(odd.table, [no_position]) == set()
+
+
+# Tables that are made anew, truncated or switched off, and what their logs are to be told of it.
+
+
+def dropped(time: int) -> list[SchemaRow]:
+    """DROP TABLE ks.orders."""
+    names = ("year", "shop", "at", "owner", "items", "total")
+    return [gone("tables", time, ("orders",)), *(gone("columns", time, ("orders", name)) for name in names)]
+
+
+def saved(schemas: Schemas) -> Schemas:
+    return Schemas.from_json(json.loads(json.dumps(schemas.to_json())))
+
+
+def test_table_made_again_with_its_id_says_when_the_one_before_was_altered() -> None:
+    schemas = learned(created(100), dropped(200), created(300))
+    for found in (schemas, saved(schemas)):
+        assert (orders(found).schema.remade_us, orders(found).schema.altered) == (100, 300)
+        assert [table.id for table in found.untold()] == [ID]
+    schemas.load([table_row(400, "orders", ID, cdc=True, flags=("compound",))])
+    assert (orders(schemas).schema.remade_us, orders(schemas).schema.altered) == (100, 400)
+
+
+def test_truncation_of_a_table_is_not_one_of_the_next_that_has_its_id() -> None:
+    schemas = learned(created(100))
+    schemas.truncate(ID, Truncation(150, 1, 1, told=True))
+    assert orders(schemas).schema.truncated_us == 150
+    for group in (dropped(200), created(300)):
+        schemas.load(group)
+    assert orders(schemas).schema.truncated_us == 0
+
+
+def test_table_whose_row_is_gone_for_a_moment_is_not_made_again() -> None:
+    schemas = learned(created(100), gone("tables", 199, ("orders",)), table_row(200, "orders", ID, cdc=True))
+    assert orders(schemas).schema.remade_us == 0
+    assert schemas.untold() == []
+
+
+def test_era_waits_to_be_told_until_it_is_and_longer_than_an_agent_lives() -> None:
+    schemas = learned(created(100), dropped(200), created(300, OTHER_ID))
+    again = saved(schemas)
+    assert [table.id for table in again.untold()] == [OTHER_ID]
+    again.tell(OTHER_ID)
+    assert again.untold() == []
+    assert saved(again).untold() == []
+
+
+def test_truncation_of_a_table_that_is_not_known_yet_is_not_forgotten() -> None:
+    schemas = Schemas()
+    schemas.truncate_untold(ID, Truncation(150, 1, 1, told=True))
+    assert schemas.untold() == []
+    schemas.load(created(100))
+    assert [table.schema.truncated_us for table in schemas.untold()] == [150]
+
+
+def test_nobody_is_told_of_a_table_that_is_gone() -> None:
+    schemas = learned(created(100))
+    schemas.truncate_untold(ID, Truncation(150, 1, 1, told=True))
+    schemas.load(dropped(200))
+    assert schemas.untold() == []
+    assert schemas.to_json()["untold"] == []
+
+
+def test_table_that_has_cdc_again_is_named_once() -> None:
+    def switched(time: int, *, cdc: bool) -> SchemaRow:
+        return table_row(time, "orders", ID, cdc=cdc, flags=("compound",))
+
+    schemas = learned(created(100))
+    assert schemas.take_resumed() == []
+    schemas.load([switched(200, cdc=False)])
+    assert schemas.take_resumed() == []
+    schemas = saved(schemas)
+    schemas.load([switched(300, cdc=True)])
+    assert [table.id for table in schemas.take_resumed()] == [ID]
+    assert schemas.take_resumed() == []

@@ -20,6 +20,7 @@ from penstock.model.schema import Column, Role, TableId, TableSchema
 from penstock.pipeline.records import Records
 from penstock.pipeline.sinks.search.search_sink import SearchSink
 from penstock.pipeline.sinks.sink import Delivered, Task
+from penstock.sandbox.java_process import free_port
 from penstock.settings import SchemaPolicy
 from penstock.settings.sinks import SearchSettings
 from tests.certificates import make_certificate
@@ -135,6 +136,23 @@ def test_a_busy_or_absent_cluster_is_asked_again(cluster: ScriptedSearch, waits:
     assert (done.records, done.dead) == (2, [])
     assert len(cluster.rows("orders")) == 2
     assert len(waits) == 4
+
+
+def test_a_driver_that_is_to_end_does_not_wait_for_a_cluster_that_is_away() -> None:
+    waits: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 20:
+            sink.give_up()
+
+    sink = SearchSink(SearchSettings(urls=(f"http://127.0.0.1:{free_port()}",)), sleep=sleep)
+    for prepare in (sink.prepare, sink.end_eras):
+        with pytest.raises(DeliveryFailed, match="is not waited for any longer: no answer"):
+            prepare([SCHEMA])
+    # It looks often enough.
+    assert len(waits) == 20
+    assert max(waits) <= 1
 
 
 def test_waits_grow_up_to_their_limit(cluster: ScriptedSearch, waits: list[float]) -> None:
