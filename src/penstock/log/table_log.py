@@ -20,7 +20,7 @@ import structlog
 
 from penstock.errors import (
     CorruptLog,
-    DiskFull,
+    Exhausted,
     InvalidInput,
     InvalidValue,
     LogClosed,
@@ -295,8 +295,8 @@ class TableLog:
             self._publish()
             self._segment.keep_index(self.settings)
         except OSError as error:
-            # The changes are durable, so they are acknowledged. A full disk lets us try again at the next commit.
-            if not isinstance(refused(error, "writing the index", path), DiskFull):
+            # The changes are durable, so they are acknowledged. What ran out lets us try again at the next commit.
+            if not isinstance(refused(error, "writing the index", path), Exhausted):
                 self._fail(LogFailed(f"the index could not be kept: errno {error.errno}", file=path))
         return self._segment.heading.number, offset
 
@@ -327,14 +327,14 @@ class TableLog:
         self._publish()
 
     def _refuse(self, error: OSError, path: str) -> LogError:
-        """What a failed write or sync means. Only a full disk leaves the log usable."""
+        """What a failed write or sync means. Only what ran out, as room or descriptors, leaves the log usable."""
         reason = refused(error, "appending", path)
         try:
             self._segment.restore()
         except OSError:
             # The next write tries again before anything else; until then nothing is acknowledged.
             log.warning("unacknowledged bytes not yet cut", file=path)
-        if isinstance(reason, DiskFull):
+        if isinstance(reason, Exhausted):
             return reason
         message = f"no more acknowledgements on this file: {reason.message}"
         failure = LogFailed(message, file=path, offset=self._segment.end)

@@ -22,7 +22,7 @@ import structlog
 
 from penstock.errors import DeliveryFailed, PenstockError, Retry, ServerFailed, StorageError, ToolMissing
 from penstock.filters.functions import Functions
-from penstock.log.refusal import full_disk
+from penstock.log.refusal import exhausted
 from penstock.model.schema import TableId, TableSchema
 from penstock.pipeline import dead_letters, outcome
 from penstock.pipeline.blame import blamed, prepare
@@ -225,7 +225,7 @@ class Pipeline:
         """Leave a table out whose trouble this is, so that the others go on; False: it is everybody's."""
         settings = self._settings.pipeline
         self._check_driver()
-        known = None if full_disk(error) else penstock_error(error)
+        known = None if exhausted(error) else penstock_error(error)
         if known is None or settings.on_trouble is OnTrouble.FAIL or self._checking:
             return False
         tries = _TRIES if settings.retries is None else min(_TRIES, settings.retries + 1)
@@ -255,7 +255,7 @@ class Pipeline:
         self._check_driver()
         if isinstance(error, ImportError):
             raise ToolMissing(f"a library is missing: {_first_line(error)}") from error
-        known = full_disk(error) or penstock_error(error)
+        known = exhausted(error) or penstock_error(error)
         hopeless = known is not None and known.retry is not Retry.TIMED
         if hopeless or (settings.retries is not None and failures > settings.retries):
             if known is not None:
