@@ -50,6 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     set_up_logging(os.environ.get("PENSTOCK_LOG_LEVEL", "warning"))
     raise_limit()
+    output.take_any_text()
     try:
         app(args=None if arguments is None else list(arguments), prog_name="penstock")
     except PenstockError as error:

@@ -22,7 +22,6 @@ what Spark writes is not believed, and the rest can be missing.
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -33,6 +32,7 @@ from penstock.log import sealed
 from penstock.log.names import TEMPORARY
 from penstock.pipeline import spark_checkpoint, written_once
 from penstock.pipeline.fold.bucket import RUNS
+from penstock.system import json_text
 from penstock.system.files import OsFiles, make_durable_directory
 
 _VERSION = 1
@@ -142,7 +142,7 @@ class Checkpoint:
         """The reach of every log at the end of a batch that was noted."""
         try:
             # A line with the version, one with Spark's own settings, and one for each source.
-            found = json.loads(self._offsets(batch).splitlines()[2])
+            found = json_text.parse(self._offsets(batch).splitlines()[2])
             return {name: reach for name, reach in found.items() if isinstance(reach, str)}
         except (ValueError, IndexError, AttributeError) as error:
             raise CorruptCheckpoint(

@@ -6,7 +6,6 @@ ignored would be noticed only when it is needed. docs/reference/spark-source.md 
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
@@ -20,6 +19,7 @@ from penstock.model.schema import TableId
 from penstock.pipeline.source.held import NOTHING, Held
 from penstock.settings.log import RetentionSettings
 from penstock.settings.loss import OnLoss
+from penstock.system import json_text
 
 RUNS, FLAT = "runs", "flat"
 EARLIEST, LATEST, COMMITTED = "earliest", "latest", "committed"
@@ -107,7 +107,7 @@ def _names(text: str) -> tuple[str, ...]:
     """Names with commas between them, or a JSON list of names, which may have commas of their own."""
     if not text.startswith("["):
         return tuple(part.strip() for part in text.split(",") if part.strip())
-    found = json.loads(text)
+    found = json_text.parse(text)
     if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
         raise ValueError("a JSON list of texts, or texts with commas between them")
     return tuple(found)
