@@ -41,6 +41,7 @@ from penstock.model.batch import ChangeBatch
 from penstock.model.position import Position
 from penstock.model.schema import TableSchema
 from penstock.settings import Acknowledge, LogSettings
+from penstock.system.addresses import refusal
 from penstock.system.files import File, Files, OsFiles, make_durable_directory
 
 log = structlog.get_logger()
@@ -64,6 +65,8 @@ class TableLog:
         self.settings = settings or LogSettings()
         # What was found damaged when the log was opened; it is still there, and readers will be told where.
         self.damage: tuple[CorruptLog, ...] = ()
+        if (reason := refusal(directory)) is not None:
+            raise InvalidInput(reason)
         self._files: Files = files or OsFiles()
         self._entropy = entropy
         self._node = node

@@ -8,7 +8,7 @@ from pathlib import Path
 from pydantic import Field, SecretStr, model_validator
 
 from penstock.settings.loss import OnLoss
-from penstock.settings.section import FunctionPath, Names, Section
+from penstock.settings.section import Directories, FunctionPath, Names, Section
 
 
 class RecordType(StrEnum):
@@ -41,7 +41,7 @@ class PipelineSettings(Section):
     """The pipeline's name: of its subscription in each log, of its transactions in the targets, and in metrics."""
     checkpoint_directory: Path = Path("penstock-pipeline")
     """Where the pipeline keeps its place and its state. It belongs to this pipeline alone, and all workers reach it."""
-    logs: Names = ()
+    logs: Directories = ()
     """Directories of change logs on this machine, as `agent.directory` has them."""
     agents: Names = ()
     """Agents that serve their logs over HTTP, as `https://node1:8000`."""

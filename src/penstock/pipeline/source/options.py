@@ -20,6 +20,7 @@ from penstock.pipeline.source.held import NOTHING, Held
 from penstock.settings.log import RetentionSettings
 from penstock.settings.loss import OnLoss
 from penstock.system import json_text
+from penstock.system.addresses import refusal
 
 RUNS, FLAT = "runs", "flat"
 EARLIEST, LATEST, COMMITTED = "earliest", "latest", "committed"
@@ -92,6 +93,9 @@ def parse(given: Mapping[str, str]) -> SourceOptions:
 def _check(options: SourceOptions) -> None:
     if not options.path and not options.agents:
         raise InvalidSetting("the source needs option path (directories of logs) or agents (their addresses)")
+    for path in options.path:
+        if (reason := refusal(path)) is not None:
+            raise InvalidSetting(f"option path: {reason}")
     if options.shape == FLAT and options.table is None:
         raise InvalidSetting("the source needs option table, as in keyspace.table; or shape = runs for many tables")
     if options.shape == RUNS and (options.columns is not None or options.operations):
