@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _JAVA_LEAST = 17
+# Keeps Python from looking for modules in the working directory first.
+SAFE_PATH = "PYTHONSAFEPATH"
 
 # The checkpoint manager that writes through the plain file system API halves what a small batch costs. Adaptive
 # execution plans again what a job of one shuffle cannot gain from. A batch is a few large rows, so code that is made
@@ -53,6 +55,7 @@ _USUAL = {
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
     "spark.log.level": "ERROR",
+    f"spark.executorEnv.{SAFE_PATH}": "1",
 }
 QUIET = f"-Dlog4j2.configurationFile={(Path(__file__).parent / 'log4j2.properties').as_uri()}"
 # On one machine nothing goes over a network that would be slower than packing and unpacking it, and whose faults the
@@ -123,22 +126,35 @@ def spark_session(name: str, master: str, own: Mapping[str, str]) -> SparkSessio
     for key, value in {**settings, **given}.items():
         builder = builder.config(key, value)
     try:
-        with _quick_workers():
+        with _workers():
             return builder.getOrCreate()
     except Exception as error:
         raise Unreachable(f"Spark did not start: {str(error).splitlines()[0][:300]}", master=master) from error
 
 
 @contextmanager
-def _quick_workers() -> Iterator[None]:
-    """A Java machine that is started in here starts Python processes with the module in `worker_start`."""
-    before = os.environ.get("PYTHONPATH")
-    own = str(Path(__file__).parent / "worker_start")
-    os.environ["PYTHONPATH"] = own if before is None else os.pathsep.join((own, before))
+def _workers() -> Iterator[None]:
+    """A Java machine that is started in here starts Python processes with the module in `worker_start`.
+
+    They look for modules where this process does, and not in the working directory: what lies there is not ours. An
+    empty part of the path would mean that directory too.
+    """
+    given = [part for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part]
+    path = os.pathsep.join((str(Path(__file__).parent / "worker_start"), *given))
+    with _environment(PYTHONPATH=path, **{SAFE_PATH: "1"}):
+        yield
+
+
+@contextmanager
+def _environment(**variables: str) -> Iterator[None]:
+    """Environment variables for processes that are started in here."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
     try:
         yield
     finally:
-        if before is None:
-            del os.environ["PYTHONPATH"]
-        else:
-            os.environ["PYTHONPATH"] = before
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
