@@ -24,9 +24,9 @@ from penstock.errors import DeliveryFailed, PenstockError, Retry, ServerFailed, 
 from penstock.filters.functions import Functions
 from penstock.log.refusal import exhausted
 from penstock.model.schema import TableId, TableSchema
-from penstock.pipeline import dead_letters, outcome
+from penstock.pipeline import dead_letters, outcome, scratch
 from penstock.pipeline.blame import blamed, prepare
-from penstock.pipeline.checkpoint import Checkpoint, usual_buckets
+from penstock.pipeline.checkpoint import SCRATCH, Checkpoint, usual_buckets
 from penstock.pipeline.driver_lock import DriverLock
 from penstock.pipeline.eras import Eras, EraStore, Header, prepared_as
 from penstock.pipeline.fold.state import StateStore
@@ -168,10 +168,15 @@ class Pipeline:
         self._query = self._checkpoint.begin_query(self._state.committed, f"{self._lock.token}-{self._queries}")
         return self._query
 
+    def _start_spark(self) -> SparkSession:
+        settings = self._settings.pipeline
+        place = scratch.prepare(settings.scratch_directory or settings.checkpoint_directory / SCRATCH)
+        return spark_session(f"penstock {settings.name}", settings.master, settings.spark, place)
+
     def _run(self, *, available_now: bool) -> None:
         settings = self._settings.pipeline
         self._check_sinks()
-        spark = self._spark or spark_session(f"penstock {settings.name}", settings.master, settings.spark)
+        spark = self._spark or self._start_spark()
         source.register(spark)
         failures = 0
         try:

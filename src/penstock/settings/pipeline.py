@@ -83,6 +83,10 @@ class PipelineSettings(Section):
     """Where Spark runs, when the pipeline starts it: `local[*]`, `spark://…`, `k8s://…`."""
     spark: dict[str, str] = Field(default_factory=dict)
     """Spark's own settings, by their names."""
+    scratch_directory: Path | None = None
+    """Where Spark keeps what does not last, as shuffles: a directory of this pipeline alone, which only its user may
+    enter, and which is emptied when it starts. None: `scratch` below checkpoint_directory. On a cluster it is the
+    driver's; the workers' is for the cluster to say."""
     dead_letter_directory: Path | None = None
     """Where records go that a target will never take; none: below checkpoint_directory."""
     http_port: int | None = Field(default=None, ge=0, le=65535)
