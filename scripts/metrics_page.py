@@ -26,6 +26,9 @@ agent was started. The last column is the attribute of Debezium's MBeans
 | --- | --- | --- | --- | --- |
 """
 _TAIL = """
+Both the agent and the pipeline also count `penstock_turned_away_clients_total`, by `server` (`http`, `listener`) and
+`reason`: connections beyond the bounds, silent ones that gave up their place, wrong tokens or frames at the listener.
+
 Debezium's `SnapshotPaused`, `SnapshotSkipped`, `CapturedTables` and the chunk attributes never change in its Cassandra
 connector and have no counterpart. `CommitLogFilename` is text, which a metric cannot be; the number in the segment's
 name, `CommitLog-8-1794726648383.log` for one, says the same.
@@ -38,6 +41,7 @@ penstock_agent_running == 0
 increase(penstock_commit_log_damaged_places_total[1h]) > 0
 increase(penstock_commit_log_segments_total{outcome!="done"}[1h]) > 0
 penstock_capture_lag_seconds > 60
+increase(penstock_turned_away_clients_total[5m]) > 100          # somebody floods a server
 penstock_parked_entries > 0                                     # for hours: a table whose definition never came
 ```
 """

@@ -18,7 +18,9 @@
     │   ├── WriterFenced        a newer writer has taken over; this one must stop
     │   ├── LogFailed           a sync failed; no acknowledgement until reopened
     │   ├── LogClosed           used after close
-    │   ├── DiskFull            no room; nothing was acknowledged, nothing is damaged
+    │   ├── Exhausted           something ran out; nothing was acknowledged, nothing is damaged
+    │   │   ├── DiskFull        … room on a disk
+    │   │   └── TooManyFiles    … file descriptors
     │   ├── StorageError        any other refusal of the file system
     │   ├── PositionAhead       a position behind the log's end
     │   ├── PositionBehind      a commit that would take a checkpoint back
@@ -160,9 +162,16 @@ class LogClosed(LogError):
     hint = "Open the log again."
 
 
-class DiskFull(LogError):
+class Exhausted(LogError):
     retry = Retry.TIMED
+
+
+class DiskFull(Exhausted):
     hint = "Free some space; appends go on by themselves when there is room."
+
+
+class TooManyFiles(Exhausted):
+    hint = "The work goes on by itself when files are closed. Raise the limit of open files (ulimit -n, LimitNOFILE)."
 
 
 class StorageError(LogError):

@@ -31,6 +31,7 @@ SUBSCRIPTION_LAG_BYTES: Final = "penstock_subscription_lag_bytes"
 PARKED_CHANGES: Final = "penstock_parked_changes_total"
 LOST_CHANGES: Final = "penstock_lost_changes_total"
 LISTENER_CLIENTS: Final = "penstock_listener_clients"
+CLIENTS_TURNED_AWAY: Final = "penstock_turned_away_clients_total"
 # The agent beside a Cassandra node.
 AGENT_INFO: Final = "penstock_agent_info"
 AGENT_RUNNING: Final = "penstock_agent_running"
@@ -100,6 +101,7 @@ METRICS: Final = (
     PARKED_CHANGES,
     LOST_CHANGES,
     LISTENER_CLIENTS,
+    CLIENTS_TURNED_AWAY,
     AGENT_INFO,
     AGENT_RUNNING,
     AGENT_WAITING,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -191,6 +193,33 @@ def test_full_disk_is_waited_out(tmp_path: Path) -> None:
     setup.run(*tale[:3], fill, *tale[3:5], free, *tale[5:], files=files, specs=specs)
     assert not +check(setup, files)
     assert waits == ["full"]
+
+
+def test_lack_of_descriptors_is_waited_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither a segment that cannot be opened nor a log that cannot be is given up."""
+    setup = build(tmp_path)
+    node, files = setup.node, CrashFiles()
+    tale = story(node)
+    opened, refusals = os.open, [0]
+    scarce = [False]
+
+    def scarcely(path: str, flags: int, mode: int = 0o777) -> int:
+        if scarce[0] and str(path).startswith(str(node.root)) and not flags & os.O_CREAT:
+            refusals[0] += 1
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
+        return opened(path, flags, mode)
+
+    def begin() -> None:
+        scarce[0] = True
+
+    def end() -> None:
+        scarce[0] = False
+
+    monkeypatch.setattr("penstock.system.descriptors._TRIES", 0)
+    monkeypatch.setattr("penstock.system.files.os.open", scarcely)
+    setup.run(*tale[:4], begin, *tale[4:5], end, *tale[5:], files=files, specs=specs)
+    assert refusals[0]
+    assert not +check(setup, files)
 
 
 @pytest.mark.parametrize("call", range(60, 900, 70))

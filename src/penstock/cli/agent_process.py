@@ -24,6 +24,7 @@ from penstock.model.schema import TableId, TableSchema
 from penstock.serve.http import HttpServer
 from penstock.serve.listener import Listener
 from penstock.serve.log_blocks import LogBlocks
+from penstock.serve.tally import Tally
 from penstock.settings import Settings, Share
 from penstock.system.clock import SystemClock
 from penstock.system.files import OsFiles
@@ -56,16 +57,17 @@ class AgentProcess:
                 snapshots=make_snapshots,
             )
             facts: dict[str, object] = {}
+            tally = Tally("listener")
             if settings.http.enabled:
                 blocks = LogBlocks(str(settings.agent.directory), settings.retention, snapshot_asker(settings))
-                facts["http"] = opened.enter_context(HttpServer(settings.http, agent.status, blocks)).address
+                facts["http"] = opened.enter_context(HttpServer(settings.http, agent.status, blocks, [tally])).address
             thread = threading.Thread(target=self._run_agent, args=(agent,), name="penstock-agent", daemon=True)
             thread.start()
             while thread.is_alive() and not agent.begun.is_set() and not self._signals:
                 agent.begun.wait(_LOOK_S)
             if agent.begun.is_set() and self._error is None:
                 if settings.agent.listen:
-                    facts["listener"] = opened.enter_context(ListenerThread(settings)).address
+                    facts["listener"] = opened.enter_context(ListenerThread(settings, tally)).address
                 began({"node": agent.node, "data_centre": agent.data_centre, **facts})
             while thread.is_alive():
                 thread.join(_LOOK_S)
@@ -110,9 +112,10 @@ class CatalogLogs:
 class ListenerThread:
     """The listener with an event loop of its own."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, tally: Tally) -> None:
         self.address = ""
         self._settings = settings
+        self._tally = tally
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ended: asyncio.Event | None = None
         self._ready = threading.Event()
@@ -144,7 +147,8 @@ class ListenerThread:
     async def _listen(self) -> None:
         settings = self._settings
         self._loop, self._ended = asyncio.get_running_loop(), asyncio.Event()
-        listener = Listener(str(settings.agent.directory), settings.listener, retention=settings.retention)
+        directory = str(settings.agent.directory)
+        listener = Listener(directory, settings.listener, retention=settings.retention, tally=self._tally)
         async with listener:
             self.address = listener.address
             self._ready.set()

@@ -23,6 +23,7 @@ from penstock.cli.live_view import Figures, picture
 from penstock.cli.output import JsonOption
 from penstock.errors import InvalidInput, StorageError, ToolMissing
 from penstock.settings import LogSettings, load
+from penstock.system.addresses import refusal
 
 _MARK = "penstock-demo.json"
 # Without a terminal nobody could stop it, so it is short.
@@ -164,6 +165,8 @@ def _home(directory: str | None, *, fresh: bool = False) -> Iterator[str]:
 
     With `fresh` what an earlier demo left there is no beginning either.
     """
+    if directory is not None and (reason := refusal(directory)) is not None:
+        raise InvalidInput(reason)
     if directory is None:
         path = tempfile.mkdtemp(prefix="penstock-demo-")
         try:

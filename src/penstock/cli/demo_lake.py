@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from penstock.errors import DeliveryFailed, PenstockError
 from penstock.model.schema import TableSchema
+from penstock.pipeline import scratch
 from penstock.pipeline.compare.comparison import Report, compare
 from penstock.pipeline.compare.delta_rows import DeltaRows
 from penstock.pipeline.compare.lake_rows import LakeShape
@@ -103,7 +104,8 @@ class Lake:
     def _run(self) -> None:
         try:
             settings = self._settings.pipeline
-            self._spark = spark_session(f"penstock {_NAME}", settings.master, settings.spark)
+            place = scratch.prepare(settings.checkpoint_directory.with_name("spark-scratch"))
+            self._spark = spark_session(f"penstock {_NAME}", settings.master, settings.spark, place)
             try:
                 self._deliver()
             finally:

@@ -12,6 +12,8 @@ from penstock.cli import output
 from penstock.cli.output import JsonOption
 from penstock.cli.places import DirectoryArgument
 from penstock.cli.sql import ConfigOption
+from penstock.errors import InvalidInput
+from penstock.system.addresses import refusal
 
 if TYPE_CHECKING:
     from penstock.serve.listener import Listener
@@ -26,6 +28,8 @@ def listen(
     from penstock.serve.listener import Listener
     from penstock.settings import ListenerSettings, load
 
+    if (reason := refusal(directory)) is not None:
+        raise InvalidInput(reason)
     settings = load(config)
     wanted = settings.listener
     if path is not None:

@@ -20,6 +20,7 @@ from penstock.cli.run import run
 from penstock.cli.sql import sql
 from penstock.cli.version import version
 from penstock.errors import PenstockError
+from penstock.system.descriptors import raise_limit
 from penstock.telemetry import set_up_logging
 
 INTERRUPTED = 130
@@ -48,6 +49,8 @@ app.command("version")(version)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     set_up_logging(os.environ.get("PENSTOCK_LOG_LEVEL", "warning"))
+    raise_limit()
+    output.take_any_text()
     try:
         app(args=None if arguments is None else list(arguments), prog_name="penstock")
     except PenstockError as error:

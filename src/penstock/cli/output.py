@@ -8,6 +8,7 @@ none when NO_COLOR is set.
 from __future__ import annotations
 
 import datetime
+import io
 import json
 import os
 import re
@@ -29,6 +30,13 @@ _SIZE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 # Control characters in names or values must not reach the terminal, where they could redraw it.
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+
+
+def take_any_text() -> None:
+    """Print what the terminal's encoding, or any, cannot carry as its escape: a name in a file never ends a command."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def line(text: str) -> None:

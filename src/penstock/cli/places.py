@@ -16,6 +16,7 @@ import typer
 from penstock.errors import InvalidInput, StorageError
 from penstock.log import identity
 from penstock.model.schema import TableId
+from penstock.system.addresses import refusal
 from penstock.system.files import OsFiles
 
 DirectoryArgument = Annotated[str, typer.Argument(metavar="DIR", help="A log's directory, or one above several.")]
@@ -38,6 +39,8 @@ class Place:
 
 def find(root: str, table: str | None = None, log: str | None = None) -> list[Place]:
     """Every log at or below `root`, in order of its path; an error when there is none."""
+    if (reason := refusal(root)) is not None:
+        raise InvalidInput(reason)
     if not os.path.isdir(root):
         reason = "not a directory" if os.path.exists(root) else "no such directory"
         raise StorageError(reason, directory=root)

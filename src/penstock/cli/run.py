@@ -22,6 +22,8 @@ from penstock.cli.output import JsonOption
 from penstock.cli.pipeline import load_settings
 
 _LOOK_S = 0.1
+# What lies in the working directory is not code of ours: without this, Python would look for modules there first.
+_SAFE_PATH = ("-P",)
 # Longer than any part needs to finish what is under way.
 _END_S = 120.0
 
@@ -33,7 +35,7 @@ def run(config: ConfigArgument, json: JsonOption = False) -> None:
     if settings.pipeline.sinks:
         parts.append("pipeline")
     options = ["--json"] if json else []
-    commands = {part: [sys.executable, "-m", "penstock", part, config, *options] for part in parts}
+    commands = {part: [sys.executable, *_SAFE_PATH, "-m", "penstock", part, config, *options] for part in parts}
     code = _Parts(commands).run()
     if code:
         raise typer.Exit(code)

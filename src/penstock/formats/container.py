@@ -24,6 +24,12 @@ BLOCK_HEAD_BYTES_MAX = 20
 HEADER_BYTES_MAX = 16 << 20
 # What every Zstandard decoder is asked to support (RFC 8878, section 3.1.1.1.2).
 _ZSTD_WINDOW_BYTES = 8 << 20
+# What deflate can reach, and so what every reader of Avro files is used to.
+RATIO_MAX = 1032
+# The largest block that an agent writes by default, with its seal: so much may come of any few bytes.
+_BLOCK_BYTES = (64 << 20) + (1 << 10)
+# A frame of so many bytes takes at least nine.
+_FRAME_BYTES = 8 << 10
 _METADATA_KEYS_MAX = 1000
 _SCHEMA = "avro.schema"
 _CODEC = "avro.codec"
@@ -163,11 +169,26 @@ def compress(codec: Codec, data: bytes | memoryview) -> bytes:
         return engine.compress(data) + engine.flush()
     if codec is Codec.SNAPPY:
         return bytes(cramjam.snappy.compress_raw(data)) + zlib.crc32(data).to_bytes(4, "big")
-    return bytes(cramjam.zstd.compress(data, 3))
+    return _zstd(data)
+
+
+def _zstd(data: bytes | memoryview) -> bytes:
+    """One frame; or many small ones when a large block is so uniform that `decompress` would take one for a bomb."""
+    packed = bytes(cramjam.zstd.compress(data, 3))
+    if len(data) <= max(_BLOCK_BYTES, RATIO_MAX * len(packed)):
+        return packed
+    view = memoryview(data)
+    pieces = (view[at : at + _FRAME_BYTES] for at in range(0, len(view), _FRAME_BYTES))
+    return b"".join(bytes(cramjam.zstd.compress(piece, 3)) for piece in pieces)
 
 
 def decompress(codec: Codec, data: bytes | memoryview, limit: int) -> bytes:
-    """A block's data as it was. CorruptLog when it is damaged, or longer than `limit`; never makes more than that."""
+    """A block's data as it was. CorruptLog when it is damaged, or longer than `limit`; never makes more than that.
+
+    Beyond what an agent writes in one block it also makes no more than `RATIO_MAX` times what it was given, so that a
+    small file cannot take a reader's memory.
+    """
+    limit = min(limit, max(_BLOCK_BYTES, RATIO_MAX * len(data)))
     if codec is Codec.NULL:
         if len(data) > limit:
             raise _too_long(limit)

@@ -19,6 +19,7 @@ from typing import Any, Self
 from penstock.errors import CorruptData, DiskFull, LogClosed, PenstockError, StorageError, UnsupportedFormat
 from penstock.log.refusal import refused
 from penstock.model.schema import TableId, TableSchema
+from penstock.system import json_text
 from penstock.system.clock import Clock, SystemClock
 from penstock.system.files import OsFiles
 
@@ -151,7 +152,7 @@ class Catalog:
         where, values = ("", ()) if table is None else (" WHERE keyspace = ? AND table_name = ?", tuple(table))
         query = "SELECT keyspace, table_name, name, predicate, data_centres, created_us FROM logs"
         return [
-            LogEntry(TableId(row[0], row[1]), row[2], row[3], frozenset(json.loads(row[4])), row[5])
+            LogEntry(TableId(row[0], row[1]), row[2], row[3], frozenset(json_text.parse(row[4])), row[5])
             for row in self._read(f"{query}{where} ORDER BY keyspace, table_name, name", values)
         ]
 
@@ -170,7 +171,7 @@ class Catalog:
 
     def _table_entry(self, row: tuple[Any, ...]) -> TableEntry:
         try:
-            return TableEntry(TableSchema.from_json(json.loads(row[0])), bool(row[1]), row[2])
+            return TableEntry(TableSchema.from_json(json_text.parse(row[0])), bool(row[1]), row[2])
         except (ValueError, PenstockError) as error:
             raise CorruptData(f"the catalog holds a broken table schema: {error}", file=self._path) from error
 

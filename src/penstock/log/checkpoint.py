@@ -24,6 +24,7 @@ from penstock.log.reader import LogReader
 from penstock.log.refusal import refused
 from penstock.model.position import Position
 from penstock.model.schema import TableId
+from penstock.system import json_text
 from penstock.system.files import Files
 
 FORMAT = 1
@@ -66,6 +67,8 @@ def _text(content: dict[str, Any], name: str) -> str:
     value = content.get(name)
     if not isinstance(value, str):
         raise ValueError(f"member {name} is missing or no text")
+    if not json_text.is_text(value):
+        raise ValueError(f"member {name} has half of a character")
     return value
 
 

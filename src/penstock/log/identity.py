@@ -9,6 +9,7 @@ from penstock.errors import CorruptLog, UnsupportedFormat
 from penstock.log import sealed
 from penstock.log.refusal import refused
 from penstock.model.schema import TableId
+from penstock.system import json_text
 from penstock.system.files import Files
 
 NAME = "log.json"
@@ -38,7 +39,10 @@ def load(files: Files, directory: str) -> Identity:
         content = sealed.read(files, path)
         if content.get("format") != FORMAT:
             raise UnsupportedFormat(f"log format {content.get('format')!r}; this version reads {FORMAT}", file=path)
-        return Identity(str(content["log"]), TableId(str(content["keyspace"]), str(content["table"])))
+        names = [str(content[name]) for name in ("log", "keyspace", "table")]
+        if not all(map(json_text.is_text, names)):
+            raise ValueError("a name has half of a character")
+        return Identity(names[0], TableId(names[1], names[2]))
     except (ValueError, KeyError) as error:
         raise CorruptLog(f"not a log's identity: {error}", file=path) from error
     except OSError as error:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from penstock.errors import LogLocked
 from penstock.log.refusal import refused
+from penstock.system import json_text
 from penstock.system.checksum import crc32
 from penstock.system.files import File, Files
 
@@ -90,5 +91,9 @@ def _parse(data: bytes) -> dict[str, int]:
     crc, _, text = data.decode("ascii", "replace").strip().partition(" ")
     if f"{crc32(text.encode()):08x}" != crc:
         return {}
-    content: dict[str, int] = json.loads(text)
-    return content
+    try:
+        content = json_text.parse(text)
+    except ValueError:
+        return {}
+    sound = isinstance(content, dict) and all(type(content.get(name, 0)) is int for name in ("epoch", "file", "end"))
+    return content if sound else {}

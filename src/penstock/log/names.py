@@ -32,7 +32,10 @@ def encode(name: str) -> str:
     """A name as one part of a file name. Different names never give the same part."""
     if not name:
         raise InvalidInput("a name must not be empty")
-    raw = name.encode("utf-8", "surrogatepass")
+    try:
+        raw = name.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidInput(f"a name must be a text: {name[:40]!a} has half of a character") from error
     text = "".join(chr(byte) if byte in _PLAIN else f"%{byte:02X}" for byte in raw)
     if len(text) <= _LENGTH_MAX:
         return text

@@ -1,10 +1,11 @@
-"""Refusals of the file system, told apart: a full disk passes by itself, the rest needs someone."""
+"""Refusals of the file system, told apart: a full disk and a lack of descriptors pass by themselves."""
 
 from __future__ import annotations
 
 import errno
 
-from penstock.errors import DiskFull, LogError, StorageError
+from penstock.errors import DiskFull, Exhausted, LogError, StorageError, TooManyFiles
+from penstock.system.descriptors import EXHAUSTED
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _HELD_BACK = {
@@ -13,6 +14,7 @@ _HELD_BACK = {
     errno.EPERM: "operation not permitted",
     errno.ENOENT: "no such file or directory",
     errno.ENOTDIR: "not a directory",
+    errno.ELOOP: "a symbolic link stands where a file should be",
 }
 
 
@@ -22,16 +24,20 @@ def refused(error: OSError, doing: str, path: str) -> LogError:
         path = error.filename
     if error.errno in _FULL:
         return DiskFull(f"no room while {doing}", file=path)
+    if error.errno in EXHAUSTED:
+        return TooManyFiles(f"too many open files while {doing}", file=path)
     reason = _HELD_BACK.get(error.errno or 0) or errno.errorcode.get(error.errno or 0, "I/O error")
     return StorageError(f"{reason} while {doing}", file=path)
 
 
-def full_disk(error: BaseException | None) -> DiskFull | None:
-    """The error to raise instead when a full disk is at the bottom of this one; None when it is not."""
+def exhausted(error: BaseException | None) -> Exhausted | None:
+    """The error to raise instead when something that ran out is at the bottom of this one; None when nothing did."""
     while error is not None:
-        if isinstance(error, DiskFull):
+        if isinstance(error, Exhausted):
             return error
         if isinstance(error, OSError) and error.errno in _FULL:
             return DiskFull("no room on a disk", file=error.filename)
+        if isinstance(error, OSError) and error.errno in EXHAUSTED:
+            return TooManyFiles("too many open files", file=error.filename)
         error = error.__cause__
     return None

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from penstock.log.names import TEMPORARY
+from penstock.system import json_text
 from penstock.system.checksum import crc32
 from penstock.system.files import Files
 
@@ -43,8 +44,8 @@ def unseal(data: bytes, bytes_max: int = BYTES_MAX) -> dict[str, Any]:
     if int(found[1], 16) != crc32(data[:-_SEAL_BYTES]):
         raise ValueError("the checksum does not match: the file was edited or damaged")
     try:
-        content = json.loads(data)
-    except (ValueError, RecursionError):
+        content = json_text.parse(data)
+    except ValueError:
         raise ValueError("the text is not JSON") from None
     if not isinstance(content, dict):
         raise ValueError("the text is not a JSON object")

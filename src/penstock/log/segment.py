@@ -20,6 +20,7 @@ from penstock.log.names import TEMPORARY
 from penstock.model.position import START, Position
 from penstock.model.schema import TableSchema
 from penstock.settings import Codec
+from penstock.system import json_text
 from penstock.system.files import File, Files
 
 FORMAT = 1
@@ -118,7 +119,7 @@ def parse_heading(data: bytes, path: str) -> Heading:
         shown = version[:20].decode("ascii", "replace")
         raise UnsupportedFormat(f"change-log format {shown!r}; this version reads {FORMAT}", file=path)
     try:
-        state = json.loads(metadata["penstock.state"])
+        state = json_text.parse(metadata["penstock.state"])
         return Heading(
             number=int(metadata["penstock.file"]),
             log=metadata["penstock.log"].decode(),
@@ -142,7 +143,7 @@ def parse_heading(data: bytes, path: str) -> Heading:
 @lru_cache(maxsize=256)
 def _schema(text: bytes) -> TableSchema:
     """One object per schema, however many files carry it: what the formats prepare for a schema is kept with it."""
-    return TableSchema.from_json(json.loads(text))
+    return TableSchema.from_json(json_text.parse(text))
 
 
 def blocks(file: File, heading: Heading, start: int, limit: int, *, keep: bool = True) -> Iterator[Block]:

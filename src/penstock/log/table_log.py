@@ -20,7 +20,7 @@ import structlog
 
 from penstock.errors import (
     CorruptLog,
-    DiskFull,
+    Exhausted,
     InvalidInput,
     InvalidValue,
     LogClosed,
@@ -41,6 +41,7 @@ from penstock.model.batch import ChangeBatch
 from penstock.model.position import Position
 from penstock.model.schema import TableSchema
 from penstock.settings import Acknowledge, LogSettings
+from penstock.system.addresses import refusal
 from penstock.system.files import File, Files, OsFiles, make_durable_directory
 
 log = structlog.get_logger()
@@ -64,6 +65,8 @@ class TableLog:
         self.settings = settings or LogSettings()
         # What was found damaged when the log was opened; it is still there, and readers will be told where.
         self.damage: tuple[CorruptLog, ...] = ()
+        if (reason := refusal(directory)) is not None:
+            raise InvalidInput(reason)
         self._files: Files = files or OsFiles()
         self._entropy = entropy
         self._node = node
@@ -309,8 +312,8 @@ class TableLog:
             self._publish()
             self._segment.keep_index(self.settings)
         except OSError as error:
-            # The changes are durable, so they are acknowledged. A full disk lets us try again at the next commit.
-            if not isinstance(refused(error, "writing the index", path), DiskFull):
+            # The changes are durable, so they are acknowledged. What ran out lets us try again at the next commit.
+            if not isinstance(refused(error, "writing the index", path), Exhausted):
                 self._fail(LogFailed(f"the index could not be kept: errno {error.errno}", file=path))
         return self._segment.heading.number, offset
 
@@ -339,14 +342,14 @@ class TableLog:
         self._publish()
 
     def _refuse(self, error: OSError, path: str) -> LogError:
-        """What a failed write or sync means. Only a full disk leaves the log usable."""
+        """What a failed write or sync means. Only what ran out, as room or descriptors, leaves the log usable."""
         reason = refused(error, "appending", path)
         try:
             self._segment.restore()
         except OSError:
             # The next write tries again before anything else; until then nothing is acknowledged.
             log.warning("unacknowledged bytes not yet cut", file=path)
-        if isinstance(reason, DiskFull):
+        if isinstance(reason, Exhausted):
             return reason
         message = f"no more acknowledgements on this file: {reason.message}"
         failure = LogFailed(message, file=path, offset=self._segment.end)

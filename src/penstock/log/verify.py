@@ -25,6 +25,7 @@ from penstock.system.files import File, Files, OsFiles
 # Told now and then how many bytes were checked since the last time.
 Progress = Callable[[int], None]
 _ENTRIES_AT_ONCE = 4096
+_MISSING_MAX = 1000
 
 
 @dataclass(slots=True)
@@ -74,8 +75,13 @@ class _Verification:
         return self.verdict
 
     def _missing(self, numbers: range) -> None:
-        for number in numbers:
+        """Name the files that are not there, and the rest of very many as one: a number in a file may be any."""
+        for number in numbers[:_MISSING_MAX]:
             self.verdict.damage.append(CorruptLog("the file is missing", file=self._reader.path(number)))
+        rest = len(numbers) - _MISSING_MAX
+        if rest > 0:
+            last = self._reader.path(numbers[-1])
+            self.verdict.damage.append(CorruptLog(f"{rest} more files up to this one are missing", file=last))
 
     def _check_file(self, number: int, mark: Watermark, numbers: list[int]) -> None:
         self.verdict.files += 1

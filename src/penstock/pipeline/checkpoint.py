@@ -22,8 +22,8 @@ what Spark writes is not believed, and the rest can be missing.
 
 from __future__ import annotations
 
-import json
 import os
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ from penstock.log import sealed
 from penstock.log.names import TEMPORARY
 from penstock.pipeline import spark_checkpoint, written_once
 from penstock.pipeline.fold.bucket import RUNS
+from penstock.system import json_text
 from penstock.system.files import OsFiles, make_durable_directory
 
 _VERSION = 1
@@ -40,6 +41,7 @@ _CLUSTER_BUCKETS = 16
 REPLAYED = "replayed"
 REPAIRED = "repaired"
 TROUBLES = "troubles"
+SCRATCH = "scratch"
 # Plans of batches that Spark has committed are of no more use; a few are kept for whoever looks.
 _PLANS_KEPT = 20
 # Far more than the positions in tens of thousands of logs.
@@ -75,7 +77,8 @@ class Checkpoint:
                 found = _read(file)
                 _check(found, name, buckets, directory)
                 for part in (REPLAYED, REPAIRED):
-                    (directory / part).mkdir(exist_ok=True)
+                    (directory / part).mkdir(mode=0o750, exist_ok=True)
+                _close_to_others(directory)
                 return cls(directory, found)
             if not all(_just_made(one) for one in directory.iterdir()):
                 raise InvalidSetting(
@@ -83,7 +86,8 @@ class Checkpoint:
                 )
             made = Identity(name, buckets or usual_buckets)
             for part in _PARTS:
-                (directory / part).mkdir(exist_ok=True)
+                (directory / part).mkdir(mode=0o750, exist_ok=True)
+            _close_to_others(directory)
             sealed.write(files, str(directory), file.name, asdict(made))
         except OSError as error:
             raise StorageError(f"cannot use the checkpoint directory: {error.strerror}", directory=directory) from error
@@ -142,7 +146,7 @@ class Checkpoint:
         """The reach of every log at the end of a batch that was noted."""
         try:
             # A line with the version, one with Spark's own settings, and one for each source.
-            found = json.loads(self._offsets(batch).splitlines()[2])
+            found = json_text.parse(self._offsets(batch).splitlines()[2])
             return {name: reach for name, reach in found.items() if isinstance(reach, str)}
         except (ValueError, IndexError, AttributeError) as error:
             raise CorruptCheckpoint(
@@ -290,3 +294,15 @@ def _check(found: Identity, name: str, buckets: int | None, directory: Path) -> 
 def usual_buckets(master: str) -> int:
     """How many buckets a new pipeline has where Spark runs: one per core of this machine, or some for a cluster."""
     return len(os.sched_getaffinity(0)) if master.startswith("local") else _CLUSTER_BUCKETS
+
+
+def _close_to_others(directory: Path) -> None:
+    """Let nobody else into the parts: positions and rows are in them, in files that Spark makes readable by all.
+
+    A group that the operator let in stays in, for workers that run as other users of it.
+    """
+    for part in directory.iterdir():
+        # Those of another user, as on a shared disk, are for that user to close.
+        with suppress(PermissionError):
+            if part.is_dir() and not part.is_symlink() and part.stat().st_mode & 0o007:
+                part.chmod(part.stat().st_mode & 0o770)

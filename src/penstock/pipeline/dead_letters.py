@@ -43,6 +43,7 @@ from penstock.pipeline.row_changes import cells, stamps
 from penstock.pipeline.sinks.json_lines import key_text
 from penstock.pipeline.sinks.sink import DeadLetter, Delivered, Sink, Task
 from penstock.settings import RecordType
+from penstock.system import json_text
 from penstock.system.checksum import crc32
 from penstock.system.files import OsFiles, make_durable_directory
 
@@ -312,14 +313,14 @@ def _parse(batch: int, data: bytes) -> Iterator[StoredLetter]:
     if end is None or int(end[2], 16) != crc32(data[:start]):
         raise ValueError("the end is missing or the checksum does not match")
     head, *lines = data[:start].splitlines()
-    content = json.loads(head)
+    content = json_text.parse(head)
     if content["format"] != _FORMAT or content["batch"] != batch or len(lines) != int(end[1]):
         raise ValueError("not the letters of this batch")
     if content["version"] != _VERSION:
         raise UnsupportedFormat("dead letters of another version")
     schemas = [TableSchema.from_json(schema) for schema in content["schemas"]]
     for line in lines:
-        found = json.loads(line)
+        found = json_text.parse(line)
         letter = DeadLetter(
             sink=found["sink"],
             table=found["table"],

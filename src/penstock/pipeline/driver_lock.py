@@ -23,6 +23,7 @@ import structlog
 
 from penstock.errors import PipelineFenced, PipelineLocked
 from penstock.log.refusal import refused
+from penstock.system import json_text
 from penstock.system.checksum import crc32
 from penstock.system.files import OsFile, OsFiles
 
@@ -111,7 +112,7 @@ def _parse(data: bytes) -> dict[str, Any]:
     crc, _, text = data.decode("ascii", "replace").strip().partition(" ")
     if f"{crc32(text.encode()):08x}" != crc:
         return {}
-    content: Any = json.loads(text)
+    content: Any = json_text.parse(text)
     return content if isinstance(content, dict) else {}
 
 

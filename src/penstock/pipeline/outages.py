@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from penstock.log.names import encode
+from penstock.system import json_text
 
 _REASON_CHARS = 200
 _SUFFIX = ".json"
@@ -80,6 +81,6 @@ def read(directory: Path) -> list[Outage]:
 
 def _read(file: Path) -> Outage | None:
     try:
-        return Outage(**json.loads(file.read_text(encoding="utf-8")))
+        return Outage(**json_text.parse(file.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
         return None

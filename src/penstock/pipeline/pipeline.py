@@ -23,11 +23,11 @@ import structlog
 
 from penstock.errors import DeliveryFailed, PenstockError, Retry, ServerFailed, StorageError, ToolMissing
 from penstock.filters.functions import Functions
-from penstock.log.refusal import full_disk
+from penstock.log.refusal import exhausted
 from penstock.model.schema import TableId, TableSchema
-from penstock.pipeline import dead_letters, outcome
+from penstock.pipeline import dead_letters, outcome, scratch
 from penstock.pipeline.blame import blamed, prepare
-from penstock.pipeline.checkpoint import Checkpoint, usual_buckets
+from penstock.pipeline.checkpoint import SCRATCH, Checkpoint, usual_buckets
 from penstock.pipeline.driver_lock import DriverLock
 from penstock.pipeline.eras import Eras, EraStore, Header, prepared_as
 from penstock.pipeline.fold.state import StateStore
@@ -176,10 +176,15 @@ class Pipeline:
         self._query = self._checkpoint.begin_query(self._state.committed, f"{self._lock.token}-{self._queries}")
         return self._query
 
+    def _start_spark(self) -> SparkSession:
+        settings = self._settings.pipeline
+        place = scratch.prepare(settings.scratch_directory or settings.checkpoint_directory / SCRATCH)
+        return spark_session(f"penstock {settings.name}", settings.master, settings.spark, place)
+
     def _run(self, *, available_now: bool) -> None:
         settings = self._settings.pipeline
         self._check_sinks()
-        spark = self._spark or spark_session(f"penstock {settings.name}", settings.master, settings.spark)
+        spark = self._spark or self._start_spark()
         source.register(spark)
         failures = 0
         try:
@@ -233,7 +238,7 @@ class Pipeline:
         """Leave a table out whose trouble this is, so that the others go on; False: it is everybody's."""
         settings = self._settings.pipeline
         self._check_driver()
-        known = None if full_disk(error) else penstock_error(error)
+        known = None if exhausted(error) else penstock_error(error)
         if known is None or settings.on_trouble is OnTrouble.FAIL or self._checking:
             return False
         tries = _TRIES if settings.retries is None else min(_TRIES, settings.retries + 1)
@@ -263,7 +268,7 @@ class Pipeline:
         self._check_driver()
         if isinstance(error, ImportError):
             raise ToolMissing(f"a library is missing: {_first_line(error)}") from error
-        known = full_disk(error) or penstock_error(error)
+        known = exhausted(error) or penstock_error(error)
         hopeless = known is not None and known.retry is not Retry.TIMED
         if hopeless or (settings.retries is not None and failures > settings.retries):
             if known is not None:

@@ -18,6 +18,7 @@ from penstock.errors import CorruptData, PenstockError
 from penstock.formats.arrays import binaries, integers, texts
 from penstock.model.batch import ChangeBatch
 from penstock.model.schema import TableSchema
+from penstock.system import json_text
 
 RUN_SCHEMA: pa.Schema = pa.schema(
     [
@@ -68,7 +69,7 @@ def schema_text(schema: TableSchema) -> str:
 def schema_of(text: str) -> TableSchema:
     """The inverse of `schema_text`: one object per text, for what the formats prepare for a schema is kept with it."""
     try:
-        return TableSchema.from_json(json.loads(text))
+        return TableSchema.from_json(json_text.parse(text))
     except (ValueError, PenstockError) as error:
         raise CorruptData("a run's schema is not readable") from error
 

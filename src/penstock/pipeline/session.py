@@ -1,18 +1,24 @@
-"""The Spark session of a pipeline: settings under which small batches are quick and nothing listens to the network.
+"""The Spark session of a pipeline: settings under which small batches are quick and nobody else can talk to Spark.
 
 A session that is there already, as in a notebook, is used as it is. Under spark-submit, what its command line says wins
-over the settings.
+over the settings. Settings reach Java in a file that only this user may read: what stands on a command line, every user
+of the machine may read, and some settings are passwords.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import os
+import re
+import shlex
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import structlog
 
 from penstock.errors import ToolMissing, Unreachable
 from penstock.system.java import java_major, javas
@@ -20,7 +26,12 @@ from penstock.system.java import java_major, javas
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+log = structlog.get_logger()
+
 _JAVA_LEAST = 17
+_ON_CLUSTERS = "docs/concepts/threats.md"
+# Keeps Python from looking for modules in the working directory first.
+SAFE_PATH = "PYTHONSAFEPATH"
 
 # The checkpoint manager that writes through the plain file system API halves what a small batch costs. Adaptive
 # execution plans again what a job of one shuffle cannot gain from. A batch is a few large rows, so code that is made
@@ -55,6 +66,7 @@ _USUAL = {
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
     "spark.log.level": "ERROR",
+    f"spark.executorEnv.{SAFE_PATH}": "1",
 }
 QUIET = f"-Dlog4j2.configurationFile={(Path(__file__).parent / 'log4j2.properties').as_uri()}"
 # On one machine nothing goes over a network that would be slower than packing and unpacking it, and whose faults the
@@ -69,7 +81,16 @@ _LOCAL = {
     "spark.driver.memory": "1g",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
+    # The driver unpacks objects that it is sent, and every user of the machine can connect to it.
+    "spark.authenticate": "true",
 }
+# On a cluster that gives out a secret of its own, the same, and nothing in the clear: plans carry logins.
+_CLUSTER = {
+    "spark.authenticate": "true",
+    "spark.network.crypto.enabled": "true",
+    "spark.io.encryption.enabled": "true",
+}
+_WITH_SECRETS = ("k8s://", "yarn")
 
 
 def find_java() -> Path:
@@ -101,8 +122,11 @@ def submitted() -> dict[str, str]:
     return dict(SparkConf().getAll())
 
 
-def spark_session(name: str, master: str, own: Mapping[str, str]) -> SparkSession:
-    """The session that is active, or a new one with these settings over the usual ones."""
+def spark_session(name: str, master: str, own: Mapping[str, str], scratch: Path | None = None) -> SparkSession:
+    """The session that is active, or a new one with these settings over the usual ones.
+
+    `scratch` is an empty directory for what Spark leaves behind; see the module of that name.
+    """
     try:
         from pyspark.sql import SparkSession
     except ImportError as error:
@@ -117,30 +141,87 @@ def spark_session(name: str, master: str, own: Mapping[str, str]) -> SparkSessio
     # Workers must run the Python that has Penstock in it.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    settings = {**_USUAL, "spark.driver.extraJavaOptions": QUIET, **own}
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        settings = {**_USUAL, **_LOCAL, **own}
+    settings = _settings(master, own, scratch, submitted=bool(given))
     builder = SparkSession.builder.appName(name).master(master)
     for key, value in {**settings, **given}.items():
         builder = builder.config(key, value)
     try:
-        with _quick_workers():
-            return builder.getOrCreate()
+        if not given:
+            _start_java(settings, scratch)
+        return builder.getOrCreate()
     except Exception as error:
         raise Unreachable(f"Spark did not start: {str(error).splitlines()[0][:300]}", master=master) from error
 
 
+def _settings(master: str, own: Mapping[str, str], scratch: Path | None, *, submitted: bool) -> dict[str, str]:
+    """The settings of a new session: the usual ones, those of the place it runs at, and the operator's own."""
+    local = master.startswith("local")
+    usual = {**_USUAL, "spark.driver.extraJavaOptions": QUIET, **(_LOCAL if local else {})}
+    if not local and not submitted:
+        if master.startswith(_WITH_SECRETS):
+            usual |= _CLUSTER
+        elif own.get("spark.authenticate") != "true":
+            log.warning("anybody who can connect to this Spark can run code in it", master=master, see=_ON_CLUSTERS)
+    if scratch is not None and not submitted:
+        usual["spark.local.dir"] = str(scratch)
+        usual["spark.sql.warehouse.dir"] = str(scratch / "warehouse")
+        usual["spark.driver.extraJavaOptions"] += f' "-Djava.io.tmpdir={scratch}"'
+    return {**usual, **own}
+
+
+def _start_java(settings: Mapping[str, str], scratch: Path | None) -> None:
+    """Start the Java machine, when there is none yet, with its settings in a file."""
+    from pyspark import SparkContext
+
+    handle, file = tempfile.mkstemp(".properties", "penstock-", scratch)
+    try:
+        with open(handle, "w", encoding="utf-8") as opened:
+            opened.write(properties_text(settings))
+        more = os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell")
+        arguments = f"--load-spark-defaults --properties-file {shlex.quote(file)} {more}"
+        with _workers(), _environment(PYSPARK_SUBMIT_ARGS=arguments):
+            SparkContext._ensure_initialized()
+    finally:
+        os.unlink(file)
+
+
+def properties_text(settings: Mapping[str, str]) -> str:
+    """Settings as a properties file of Java's: one to a line, whatever stands in them."""
+    return "".join(f"{_escaped(name, key=True)}={_escaped(value)}\n" for name, value in settings.items())
+
+
+def _escaped(text: str, *, key: bool = False) -> str:
+    out = text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t").replace("\f", "\\f")
+    if key:
+        return re.sub(r"([ =:#!])", r"\\\1", out)
+    return f"\\{out}" if out.startswith(" ") else out
+
+
 @contextmanager
-def _quick_workers() -> Iterator[None]:
-    """A Java machine that is started in here starts Python processes with the module in `worker_start`."""
-    before = os.environ.get("PYTHONPATH")
-    own = str(Path(__file__).parent / "worker_start")
-    os.environ["PYTHONPATH"] = own if before is None else os.pathsep.join((own, before))
+def _workers() -> Iterator[None]:
+    """A Java machine that is started in here starts Python processes with the module in `worker_start`.
+
+    They look for modules where this process does, and not in the working directory: what lies there is not ours. An
+    empty part of the path would mean that directory too.
+    """
+    given = [part for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part]
+    path = os.pathsep.join((str(Path(__file__).parent / "worker_start"), *given))
+    with _environment(PYTHONPATH=path, **{SAFE_PATH: "1"}):
+        yield
+
+
+@contextmanager
+def _environment(**variables: str) -> Iterator[None]:
+    """Environment variables for processes that are started in here."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
     try:
         yield
     finally:
-        if before is None:
-            del os.environ["PYTHONPATH"]
-        else:
-            os.environ["PYTHONPATH"] = before
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

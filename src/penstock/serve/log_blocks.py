@@ -7,12 +7,12 @@ a subscription, so that retention knows about readers elsewhere. docs/reference/
 
 from __future__ import annotations
 
-import os
 import re
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import structlog
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
@@ -21,6 +21,7 @@ from penstock.errors import InvalidInput, PenstockError
 from penstock.log import identity, names
 from penstock.log.log_directory import LogDirectory, LogEntry
 from penstock.log.reader import LogReader
+from penstock.log.refusal import refused
 from penstock.log.subscription import Start, Subscription
 from penstock.log.watermark import Watermark
 from penstock.model.position import Position
@@ -28,7 +29,10 @@ from penstock.model.schema import TableId
 from penstock.settings import RetentionSettings
 from penstock.system.files import File, OsFiles
 
+log = structlog.get_logger()
+
 _RANGE = re.compile(r"bytes=(\d{1,18})-(\d{1,18})", re.ASCII)
+_NUMBER = re.compile(r"\d{1,12}", re.ASCII)
 # One answer has at most so much: a client asks on, and a connection's deadline stays a short one.
 ANSWER_BYTES_MAX = 16 << 20
 _CHUNK_BYTES = 256 << 10
@@ -62,7 +66,7 @@ class LogBlocks:
             Route("/logs/{id}/watermark", self._answering(self._watermark)),
             Route("/logs/{id}/subscription", self._answering(self._subscribe), methods=["POST"]),
             Route("/logs/{id}/snapshot", self._answering(self._snapshot), methods=["POST"]),
-            Route("/logs/{id}/{kind}/{number:int}", self._answering(self._file)),
+            Route("/logs/{id}/{kind}/{number}", self._answering(self._file)),
         ]
 
     def close(self) -> None:
@@ -86,11 +90,16 @@ class LogBlocks:
 
     def _list(self, _: Request) -> Response:
         with self._mutex:
-            found = [
-                {**_facts(entry), **_end(self._directory.watermark(entry.log_id))}
-                for entry in self._directory.look().values()
-            ]
+            found = [facts for entry in self._directory.look().values() if (facts := self._listed(entry)) is not None]
         return JSONResponse({"logs": found}, headers=_HEADERS)
+
+    def _listed(self, entry: LogEntry) -> dict[str, Any] | None:
+        """What the list says of one log; None when it cannot be read: the others can."""
+        try:
+            return {**_facts(entry), **_end(self._directory.watermark(entry.log_id))}
+        except PenstockError as error:
+            log.warning("log not readable", directory=entry.directory, error=str(error))
+            return None
 
     def _describe(self, request: Request) -> Response:
         with self._mutex:
@@ -110,8 +119,7 @@ class LogBlocks:
     def _identity(self, request: Request) -> Response:
         with self._mutex:
             entry, _ = self._find(request)
-        path = f"{entry.directory}/{identity.NAME}"
-        return _bytes(request, path, os.path.getsize(path))
+        return _bytes(request, f"{entry.directory}/{identity.NAME}")
 
     def _watermark(self, request: Request) -> Response:
         with self._mutex:
@@ -126,17 +134,12 @@ class LogBlocks:
         kind = _KINDS[request.path_params["kind"]]
         with self._mutex:
             _, reader = self._find(request)
-            number = request.path_params["number"]
-            numbers = reader.numbers()
+            number, numbers = _number(request.path_params["number"]), reader.numbers()
             if number not in numbers:
                 raise LookupError
             path = reader.path(number, kind)
             limit = _durable_end(reader, number, numbers) if kind == names.DATA else None
-        try:
-            size = os.path.getsize(path)
-        except FileNotFoundError as error:
-            raise LookupError from error
-        return _bytes(request, path, size if limit is None else min(size, limit))
+        return _bytes(request, path, limit)
 
     def _subscribe(self, request: Request) -> Response:
         with self._mutex:
@@ -225,15 +228,25 @@ def _unsatisfied(size: int) -> Response:
     return Response(b"", 416, {**_HEADERS, "content-range": f"bytes */{size}"})
 
 
-def _bytes(request: Request, path: str, size: int) -> Response:
-    """A stretch of a file, sent in chunks as the client takes them."""
+def _number(text: str) -> int:
+    """A file's number; LookupError when the text cannot be one."""
+    if _NUMBER.fullmatch(text) is None:
+        raise LookupError
+    return int(text)
+
+
+def _bytes(request: Request, path: str, limit: int | None = None) -> Response:
+    """A stretch of a file up to a limit, sent in chunks as the client takes them. A link is no file of a log."""
+    try:
+        file = OsFiles().open(path)
+        size = file.size() if limit is None else min(file.size(), limit)
+    except FileNotFoundError as error:
+        raise LookupError from error
+    except OSError as error:
+        raise refused(error, "opening a file of the log", path) from error
     span = _span(request, size)
     if span is None:
         return _unsatisfied(size)
-    try:
-        file = OsFiles().open(path)
-    except FileNotFoundError as error:
-        raise LookupError from error
     return StreamingResponse(_chunks(file, *span), 206, _range_headers(span, size), "application/octet-stream")
 
 

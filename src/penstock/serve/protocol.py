@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from penstock.errors import CorruptFrame, InvalidValue
 from penstock.model.position import Position
 from penstock.model.schema import TableId
+from penstock.system import json_text
 
 VERSION = 1
 # What a client may send in one frame; a greeting and acknowledgements need far less.
@@ -317,8 +318,8 @@ def _frame_json(kind: Kind, body: dict[str, Any]) -> bytes:
 
 def _object(payload: bytes) -> dict[str, Any]:
     try:
-        body = json.loads(payload)
-    except (ValueError, RecursionError):
+        body = json_text.parse(payload)
+    except ValueError:
         raise CorruptFrame("the payload is not JSON") from None
     if not isinstance(body, dict):
         raise CorruptFrame("the payload is not a JSON object")
@@ -330,6 +331,9 @@ def _name(value: object, name: str) -> str | None:
         return None
     if not isinstance(value, str) or not 1 <= len(value) <= NAME_LENGTH_MAX:
         raise CorruptFrame(f"member {name} is not a text of 1 to {NAME_LENGTH_MAX} characters")
+    # Of a token, nothing is said but whether it is the right one.
+    if name != "token" and not json_text.is_text(value):
+        raise CorruptFrame(f"member {name} has half of a character")
     return value
 
 

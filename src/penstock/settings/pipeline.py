@@ -8,7 +8,7 @@ from pathlib import Path
 from pydantic import Field, SecretStr, model_validator
 
 from penstock.settings.loss import OnLoss
-from penstock.settings.section import FunctionPath, Names, Section
+from penstock.settings.section import Directories, FunctionPath, Names, Section
 
 
 class RecordType(StrEnum):
@@ -41,7 +41,7 @@ class PipelineSettings(Section):
     """The pipeline's name: of its subscription in each log, of its transactions in the targets, and in metrics."""
     checkpoint_directory: Path = Path("penstock-pipeline")
     """Where the pipeline keeps its place and its state. It belongs to this pipeline alone, and all workers reach it."""
-    logs: Names = ()
+    logs: Directories = ()
     """Directories of change logs on this machine, as `agent.directory` has them."""
     agents: Names = ()
     """Agents that serve their logs over HTTP, as `https://node1:8000`."""
@@ -83,6 +83,10 @@ class PipelineSettings(Section):
     """Where Spark runs, when the pipeline starts it: `local[*]`, `spark://…`, `k8s://…`."""
     spark: dict[str, str] = Field(default_factory=dict)
     """Spark's own settings, by their names."""
+    scratch_directory: Path | None = None
+    """Where Spark keeps what does not last, as shuffles: a directory of this pipeline alone, which only its user may
+    enter, and which is emptied when it starts. None: `scratch` below checkpoint_directory. On a cluster it is the
+    driver's; the workers' is for the cluster to say."""
     dead_letter_directory: Path | None = None
     """Where records go that a target will never take; none: below checkpoint_directory."""
     http_port: int | None = Field(default=None, ge=0, le=65535)

@@ -25,7 +25,10 @@ class ListenerSettings(Section):
     tls_key_file: Path | None = None
     """The certificate's private key (PEM)."""
     clients_max: int = Field(default=256, ge=1)
-    """Further clients are turned away."""
+    """Connections at a time, counted before TLS. Further clients take the place of one that is still silent, or are
+    turned away."""
+    clients_per_address_max: int = Field(default=128, ge=1)
+    """How many of them one address may have; of IPv6 one /64 network. The loopback counts as many addresses."""
     client_buffer_bytes: int = Field(default=1 << 20, ge=4096)
     """What is kept in memory for one client; one that falls further behind is served from the log."""
     request_bytes_max: int = Field(default=64 << 10, ge=1024, le=1 << 20)
@@ -60,7 +63,11 @@ class HttpSettings(Section):
     tls_key_file: Path | None = None
     """The certificate's private key (PEM)."""
     clients_max: int = Field(default=32, ge=1)
-    """Further clients are turned away."""
+    """Connections at a time, counted before TLS. Further clients take the place of one that is still silent; when none
+    is, they are told how the process is (ping, health, buildinfo, metrics) in a few places of their own and nothing
+    else."""
+    clients_per_address_max: int = Field(default=24, ge=1)
+    """How many of them one address may have; of IPv6 one /64 network. The loopback counts as many addresses."""
     request_s: float = Field(default=5.0, gt=0)
     """A client that has not sent its request within this time is cut off, and so is one that is idle for it."""
     logs: bool = True

@@ -11,8 +11,11 @@ import errno
 import fcntl
 import os
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from typing import Protocol
+
+from penstock.system.descriptors import patiently
 
 
 class File(Protocol):
@@ -194,13 +197,24 @@ class OsFile:
 
 
 class OsFiles:
-    """The operating system's own files. Created files are 0600, directories 0700."""
+    """The operating system's own files. Created files are 0600, directories 0700.
+
+    A link is never followed as the last part of a file's path: whoever may write into a directory of ours could
+    otherwise have any file read, or written to, with our rights.
+    """
+
+    # How a while is waited for a descriptor.
+    _pause: Callable[[float], None] = staticmethod(time.sleep)
+
+    def __init__(self, pause: Callable[[float], None] | None = None) -> None:
+        if pause is not None:
+            self._pause = pause
 
     def open(self, path: str, *, write: bool = False, create: bool = False) -> OsFile:
-        flags = os.O_CLOEXEC | (os.O_RDWR if write else os.O_RDONLY)
+        flags = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | (os.O_RDWR if write else os.O_RDONLY)
         if create:
             flags |= os.O_CREAT
-        return OsFile(os.open(path, flags, 0o600))
+        return OsFile(patiently(lambda: os.open(path, flags, 0o600), self._pause))
 
     def rename(self, old: str, new: str) -> None:
         os.rename(old, new)
@@ -212,13 +226,13 @@ class OsFiles:
         os.makedirs(path, mode=0o700, exist_ok=True)
 
     def list(self, path: str) -> list[str]:
-        return os.listdir(path)
+        return patiently(lambda: os.listdir(path), self._pause)
 
     def exists(self, path: str) -> bool:
         return os.path.exists(path)
 
     def sync_directory(self, path: str) -> None:
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fd = patiently(lambda: os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), self._pause)
         try:
             os.fsync(fd)
         finally:

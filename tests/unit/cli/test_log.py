@@ -10,11 +10,15 @@ from typing import Any
 import pytest
 
 from penstock.cli.main import main
+from penstock.log import sealed
+from penstock.log.checkpoint import Checkpoint
 from penstock.log.reader import LogReader
 from penstock.log.subscription import Subscription
 from penstock.log.table_log import TableLog
 from penstock.model import types as t
+from penstock.model.position import START
 from penstock.model.schema import Column, TableSchema
+from penstock.system.files import OsFiles
 from tests.numbered import SCHEMA, batch, fill
 
 COUNT = 25
@@ -78,6 +82,17 @@ def test_stat_shows_a_checkpoint_that_cannot_be_read(log: str, capsys: pytest.Ca
     (record,) = records(capsys)
     assert "billing.checkpoint" in record["subscriptions"][0]["error"]
     assert main(["log", "stat", log]) == 0
+
+
+def test_stat_shows_a_subscription_whose_name_is_no_text(log: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """No client can make one any more; a file that says so may be there all the same."""
+    with LogReader(log) as reader:
+        content = Checkpoint(reader.log_id, reader.table, "half", START, 0).to_json()
+    sealed.write(OsFiles(), log, "half.checkpoint", {**content, "subscription": "half \ud800"})
+    assert main(["log", "stat", log]) == 0
+    assert "half" in capsys.readouterr().out
+    assert main(["log", "stat", log, "--json"]) == 0
+    assert "half of a character" in capsys.readouterr().out
 
 
 def test_cat_prints_changes_in_order_with_their_positions(log: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -29,7 +29,7 @@ from penstock.log import retention, sealed
 from penstock.log.checkpoint import Checkpoint as LogCheckpoint
 from penstock.log.checkpoint import load_all
 from penstock.log.reader import LogReader
-from penstock.log.refusal import full_disk
+from penstock.log.refusal import exhausted
 from penstock.log.table_log import TableLog
 from penstock.model import types as t
 from penstock.model.change import Change, Deleted, Marker, Op, Origin, Set
@@ -539,7 +539,7 @@ def test_full_disk_fails_the_batch_with_the_reason_and_loses_nothing(
         for _ in range(2):
             with pytest.raises((PenstockError, OSError)) as refusal:
                 query.step()
-            full = full_disk(refusal.value)
+            full = exhausted(refusal.value)
             assert full is not None
             assert full.retry is Retry.TIMED
     # The same process goes on, as one does that waits for room.

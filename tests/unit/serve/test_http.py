@@ -6,8 +6,9 @@ import json
 import socket
 import ssl
 import subprocess
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -184,17 +185,45 @@ def test_a_client_that_does_not_finish_its_request_is_cut_off(sent: bytes) -> No
         assert raw(server, sent) == b""
 
 
-def test_further_clients_are_turned_away() -> None:
-    with serving(clients_max=2, request_s=60) as server:
+PING = b"GET /ping HTTP/1.1\r\nhost: x\r\n\r\n"
+
+
+def test_silent_clients_keep_nobody_out(capsys: pytest.CaptureFixture[str]) -> None:
+    with serving(clients_max=2, request_s=60) as server, ExitStack() as opened:
         address = ("127.0.0.1", server.port)
-        idle = [socket.create_connection(address, timeout=60) for _ in range(2)]
-        # The server sees the connections in their order, so that the third is one too many.
-        assert raw(server, b"GET /ping HTTP/1.1\r\nhost: x\r\n\r\n") == b""
-        idle[0].sendall(b"GET /ping HTTP/1.1\r\nhost: x\r\n\r\n")
-        assert b"pong" in received(idle[0])
-        assert b"pong" in raw(server, b"GET /ping HTTP/1.1\r\nhost: x\r\n\r\n")
-        for client in idle:
-            client.close()
+        idle = [opened.enter_context(socket.create_connection(address, timeout=60)) for _ in range(12)]
+        for _ in range(3):
+            assert b"pong" in raw(server, PING)
+        # Those that were silent for longest gave up their places.
+        assert received(idle[0]) == b""
+        told = get(server, "/metrics").text
+        text = 'penstock_turned_away_clients_total{reason="silent when places ran out",server="http"}'
+        assert float(next(line for line in told.splitlines() if line.startswith(text)).split()[-1]) >= 10
+    said = [line for line in capsys.readouterr().out.splitlines() if "clients turned away" in line]
+    assert 1 <= len(said) <= 2
+
+
+def test_monitoring_has_places_of_its_own_when_all_others_are_busy() -> None:
+    asked, go_on = threading.Semaphore(0), threading.Event()
+
+    def slow() -> AgentStatus:
+        asked.release()
+        go_on.wait(60)
+        return RUNNING
+
+    health = PING.replace(b"/ping", b"/health")
+    with HttpServer(HttpSettings(port=0, clients_max=2, request_s=60), slow) as server, ExitStack() as opened:
+        busy = [
+            opened.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=60)) for _ in range(2)
+        ]
+        for client in busy:
+            client.sendall(health)
+            assert asked.acquire(timeout=60)
+        assert b"pong" in raw(server, PING)
+        assert b"503" in raw(server, PING.replace(b"/ping", b"/other")).splitlines()[0]
+        go_on.set()
+        for client in busy:
+            assert b"200" in received(client).splitlines()[0]
 
 
 def test_with_a_token_every_path_needs_it(token_file: Path) -> None:

@@ -208,6 +208,7 @@ def test_one_name_one_client(tmp_path: Path) -> None:
         (Hello(TableId("shop", "nothing")), InvalidInput),
         (Hello(TableId("..", "..")), InvalidInput),
         (Hello(TABLE, log="../shop.orders"), InvalidInput),
+        (Hello(TABLE, subscription="half \ud800"), CorruptFrame),
         (Hello(TABLE, start="yesterday"), InvalidValue),
         (Hello(TABLE, start="000099:0:0"), PositionAhead),
         (Hello(TABLE, subscription="new", start="000099:0:0"), PositionAhead),

@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from penstock.capture.cassandra.agent.status import AgentStatus
+from penstock.formats import container
 from penstock.log.reader import LogReader
 from penstock.log.table_log import TableLog
 from penstock.serve.http import HttpServer
@@ -106,6 +107,32 @@ def test_a_log_is_described_with_its_ends_and_versions(tmp_path: Path, token_fil
         assert [(one["number"], one["schema_version"]) for one in facts["files"]] == [(n, 1) for n in reader.numbers()]
 
 
+def test_a_link_in_a_log_is_not_followed(tmp_path: Path, token_file: Path) -> None:
+    root, secret = tmp_path / "logs", tmp_path / "secret"
+    secret.write_text("what only its owner may read")
+    with LogReader(write(root, "orders", 0, 1)) as reader:
+        log_id, index = reader.log_id, Path(reader.path(1, "idx"))
+    index.unlink()
+    index.symlink_to(secret)
+    with serving(root, token_file=token_file) as server:
+        answer = get(server, f"/logs/{log_id}/index/1", headers=HEADERS)
+    assert answer.status_code == 409
+    assert "symbolic link" in answer.text
+    assert "its owner" not in answer.text
+
+
+def test_a_hostile_header_hides_no_other_log(tmp_path: Path, token_file: Path) -> None:
+    root = tmp_path / "logs"
+    write(root, "good", 0, 1)
+    with LogReader(write(root, "bad", 0, 1)) as reader:
+        path, table = Path(reader.path(1)), reader.heading(1)
+    entries = {"penstock.format": b"1", "penstock.state": b"[" * 100_000}
+    path.write_bytes(container.header("{}", entries, table.codec, table.sync))
+    with serving(root, token_file=token_file) as server:
+        answer = get(server, "/logs", headers=HEADERS)
+    assert [one["table"] for one in answer.json()["logs"]] == ["good"]
+
+
 HOSTILE = [
     "/logs/..",
     "/logs/../../etc/passwd",
@@ -118,6 +145,8 @@ HOSTILE = [
     "/logs/{id}/checkpoint/1",
     "/logs/{id}/writer.lock",
     "/logs/{id}/data/999999999999999999999",
+    "/logs/{id}/data/" + "9" * 5000,
+    "/logs/{id}/data/1.0",
     "/logs/%00/identity",
     "/logs//identity",
 ]

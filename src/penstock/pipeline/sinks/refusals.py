@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from penstock.errors import DeliveryFailed, StorageError
-from penstock.log.refusal import full_disk
+from penstock.log.refusal import exhausted
 
 # What somebody has to change; whatever else a file system says may pass.
 _LASTING = {
@@ -18,12 +18,12 @@ _LASTING = {
 
 @contextmanager
 def refusals(table: object, doing: str) -> Iterator[None]:
-    """What the file system refuses in here, it refuses the table. A full disk is everybody's."""
+    """What the file system refuses in here, it refuses the table. What ran out is everybody's."""
     try:
         yield
     except OSError as error:
-        full = full_disk(error)
-        if full is not None:
-            raise full from error
+        passing = exhausted(error)
+        if passing is not None:
+            raise passing from error
         kind = StorageError if error.errno in _LASTING else DeliveryFailed
         raise kind(f"{doing}: {error.strerror or error}", table=table, file=error.filename) from error

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.errors import ChangesLost, CorruptData, PositionAhead, StorageError, UnsupportedFormat
 from penstock.model.schema import TableId
 from penstock.pipeline.source.reach import Reach, parse
+from penstock.system import json_text
 
 if TYPE_CHECKING:
     from penstock.pipeline.source.places import Address
@@ -53,7 +54,7 @@ class Held:
     def from_text(text: str) -> Held:
         """The inverse; ValueError."""
         try:
-            data: dict[str, Any] = json.loads(text)
+            data: dict[str, Any] = json_text.parse(text)
             tables, waiting = (
                 frozenset(TableId(str(keyspace), str(table)) for keyspace, table in data[part])
                 for part in ("tables", "waiting")

@@ -6,7 +6,6 @@ ignored would be noticed only when it is needed. docs/reference/spark-source.md 
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
@@ -19,6 +18,8 @@ from penstock.model.change import Op
 from penstock.model.schema import TableId
 from penstock.pipeline.source.held import NOTHING, Held
 from penstock.settings.loss import OnLoss
+from penstock.system import json_text
+from penstock.system.addresses import refusal
 
 RUNS, FLAT = "runs", "flat"
 EARLIEST, LATEST, COMMITTED = "earliest", "latest", "committed"
@@ -100,6 +101,9 @@ def parse(given: Mapping[str, str]) -> SourceOptions:
 def _check(options: SourceOptions) -> None:
     if not options.path and not options.agents:
         raise InvalidSetting("the source needs option path (directories of logs) or agents (their addresses)")
+    for path in options.path:
+        if (reason := refusal(path)) is not None:
+            raise InvalidSetting(f"option path: {reason}")
     if options.shape == FLAT and options.table is None:
         raise InvalidSetting("the source needs option table, as in keyspace.table; or shape = runs for many tables")
     if options.shape == RUNS and (options.columns is not None or options.operations):
@@ -115,7 +119,7 @@ def _names(text: str) -> tuple[str, ...]:
     """Names with commas between them, or a JSON list of names, which may have commas of their own."""
     if not text.startswith("["):
         return tuple(part.strip() for part in text.split(",") if part.strip())
-    found = json.loads(text)
+    found = json_text.parse(text)
     if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
         raise ValueError("a JSON list of texts, or texts with commas between them")
     return tuple(found)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 import http.client
-import json
 import os
 import re
 import ssl
@@ -36,6 +35,7 @@ from penstock.log.subscription import Start
 from penstock.log.watermark import Watermark
 from penstock.model.position import Position
 from penstock.model.schema import TableId
+from penstock.system import json_text
 
 T = TypeVar("T")
 
@@ -214,7 +214,7 @@ class Agent:
             if status == 404:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), f"{self.url}{place}")
             try:
-                found = json.loads(data)
+                found = json_text.parse(data)
             except ValueError as error:
                 raise self._strange("JSON", status) from error
             if status == 409 and isinstance(found, dict):

@@ -11,6 +11,7 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from uuid import UUID
 
@@ -35,7 +36,7 @@ from penstock.capture.cassandra.schema.table import CassandraTable
 from penstock.capture.cassandra.segments.keystore import KeyStore
 from penstock.capture.cassandra.segments.sections import Damage, Section
 from penstock.capture.cassandra.segments.segment import index_name
-from penstock.errors import CorruptSegment, DiskFull, StorageError, UnsupportedFormat
+from penstock.errors import CorruptSegment, DiskFull, Exhausted, StorageError, UnsupportedFormat
 from penstock.model.batch import ChangeBatch
 from penstock.model.schema import TableSchema
 from penstock.settings import AgentSettings
@@ -119,6 +120,7 @@ class CaptureLoop:
         self._segment_changes = 0
         self._behind = True
         self._waiting: str | None = None
+        self._tail_waits = False
         self._damaged = 0
         self._failed_count = 0
         self._lost = 0
@@ -195,7 +197,16 @@ class CaptureLoop:
 
     def _step(self) -> bool:
         """Take the next thing from the tail; False when there is nothing now."""
-        item = self._parts.tail.read()
+        try:
+            item = self._parts.tail.read()
+        except Exhausted as lack:
+            # A segment that could not be opened for this is not read yet, and not lost. A stop ends the wait.
+            with suppress(Exhausted):
+                self._pause(lack)
+            self._tail_waits = True
+            return False
+        if self._tail_waits:
+            self._tail_waits, self._waiting = False, None
         if item is None:
             return False
         if isinstance(item, Section):
@@ -506,23 +517,23 @@ class CaptureLoop:
             active = min(idle, active * (1 + (quiet - _ACTIVE_LOOKS) / _ACTIVE_LOOKS))
         return max(active, self._parts.tail.rest_s())
 
-    def _pause(self, full: DiskFull) -> None:
-        """No room: wait a while, unless we are to stop. What is not durable is read again at the next start."""
+    def _pause(self, lack: Exhausted) -> None:
+        """Something ran out: wait a while, unless we are to stop. What is not durable is read again after a start."""
         if self._waiting is None:
-            log.error("no room, waiting", error=str(full))
-        self._waiting = "room on the disk"
+            log.error("something ran out, waiting", error=str(lack))
+        self._waiting = "room on the disk" if isinstance(lack, DiskFull) else "file descriptors"
         if self._stop.wait(_ROOM_S):
-            raise full
+            raise lack
 
     def _patiently(self, action: Callable[[], None]) -> None:
-        """Do it, waiting as long as the disk is full."""
+        """Do it, waiting as long as something has run out."""
         while True:
             try:
                 action()
-            except DiskFull as full:
-                self._pause(full)
+            except Exhausted as lack:
+                self._pause(lack)
             else:
                 if self._waiting is not None:
-                    log.info("room again")
+                    log.info("going on")
                     self._waiting = None
                 return

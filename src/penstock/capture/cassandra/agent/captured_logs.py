@@ -1,7 +1,8 @@
 """CapturedLogs: the change logs of all captured tables, opened when needed, a bounded number of them at a time.
 
 An append is durable in every log that wants the changes when it returns. The order of a table's changes is kept: a
-log gets a batch only when the one before it is durable. A full disk is waited out, and nothing is written twice for it.
+log gets a batch only when the one before it is durable. A full disk, and a lack of
+descriptors, are waited out, and nothing is written twice for it.
 Safe to use from several threads; the tail and the snapshot both append here.
 """
 
@@ -15,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import structlog
 
 from penstock.capture.cassandra.agent.repeats import Key, Repeats
-from penstock.errors import DiskFull, InvalidStatement
+from penstock.errors import Exhausted, InvalidStatement
 from penstock.filters.functions import Functions
 from penstock.log import identity
 from penstock.log.lock import WriterLock
@@ -30,9 +31,9 @@ from penstock.system.files import Files, OsFiles
 
 log = structlog.get_logger()
 
-# The logs of a table; and what to do while the disk is full: wait a while, or raise to give up.
+# The logs of a table; and what to do when something ran out: wait a while, or raise to give up.
 Specs = Callable[[TableId], Sequence[LogSpec]]
-Pause = Callable[[DiskFull], None]
+Pause = Callable[[Exhausted], None]
 
 _PARKED = "!parked"
 
@@ -214,12 +215,12 @@ class CapturedLogs:
 
     def _append_once(
         self, work: list[tuple[_Writer, ChangeBatch]]
-    ) -> tuple[list[tuple[_Writer, ChangeBatch]], DiskFull | None]:
-        """Append each batch; what found no room comes back, with the reason."""
+    ) -> tuple[list[tuple[_Writer, ChangeBatch]], Exhausted | None]:
+        """Append each batch; what did not go in comes back, with the reason."""
         before = [writer.ends() if writer.spec.predicate is not None else None for writer, _ in work]
         waits = [writer.logs.submit(batch) if len(work) > 1 else None for writer, batch in work]
         left: list[tuple[_Writer, ChangeBatch]] = []
-        full: DiskFull | None = None
+        full: Exhausted | None = None
         failure: BaseException | None = None
         for (writer, batch), wait, ends in zip(work, waits, before, strict=True):
             try:
@@ -227,7 +228,7 @@ class CapturedLogs:
                     writer.logs.append(batch)
                 else:
                     wait()
-            except DiskFull as error:
+            except Exhausted as error:
                 full = error
                 # With a filter, one of the two logs may have taken its part.
                 rest = batch if ends is None else writer.since(ends).without(batch)
@@ -261,7 +262,7 @@ class CapturedLogs:
         while schema.supersedes(writer.header):
             try:
                 writer.logs.log(writer.spec.name).begin(schema)
-            except DiskFull as full:
+            except Exhausted as full:
                 pause(full)
         with self._mutex:
             self._headers[writer.directory] = writer.header
@@ -307,7 +308,7 @@ class CapturedLogs:
         while True:
             try:
                 return self._acquire(name, schema)
-            except DiskFull as full:
+            except Exhausted as full:
                 pause(full)
 
     def _acquire(self, name: TableId, schema: TableSchema) -> _Table:

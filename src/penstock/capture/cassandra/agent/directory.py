@@ -17,8 +17,8 @@ from penstock.capture.cassandra.segments.segment import (
     segment_name,
     segment_of_index,
 )
-from penstock.errors import StorageError
 from penstock.log.refusal import refused
+from penstock.system.descriptors import patiently
 
 # An index file is a number and a word; what is larger is not one.
 _INDEX_BYTES_MAX = 64
@@ -67,7 +67,7 @@ class SegmentDirectory:
     _indexes: dict[int, SegmentIndex] = field(default_factory=dict)
 
     def scan(self) -> Listing:
-        """What is there now. Raises StorageError when cdc_raw cannot be listed."""
+        """What is there now. Raises what the file system refuses when cdc_raw cannot be listed."""
         segments: dict[int, SegmentFile] = {}
         indexes: dict[str, str] = {}
         total = foreign = 0
@@ -117,7 +117,7 @@ class SegmentDirectory:
 def _files(directory: str) -> list[tuple[os.DirEntry[str], int]]:
     """The files of a directory with their sizes. Links, pipes and directories are none of ours."""
     try:
-        with os.scandir(directory) as entries:
+        with patiently(lambda: os.scandir(directory)) as entries:
             found = []
             for entry in entries:
                 try:
@@ -129,4 +129,4 @@ def _files(directory: str) -> list[tuple[os.DirEntry[str], int]]:
             return found
     except OSError as error:
         reason = refused(error, "looking for segments", directory)
-        raise StorageError(reason.message, directory=directory) from error
+        raise type(reason)(reason.message, directory=directory) from error

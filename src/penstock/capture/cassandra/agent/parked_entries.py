@@ -25,6 +25,7 @@ from penstock.capture.cassandra.decoding.decoder import ParkedEntry
 from penstock.errors import CorruptCheckpoint, LogFailed
 from penstock.log.names import TEMPORARY
 from penstock.log.refusal import refused
+from penstock.system import json_text
 from penstock.system.checksum import crc32
 from penstock.system.files import File, Files, make_durable_directory
 
@@ -340,6 +341,6 @@ def _pack(entry: ParkedEntry) -> bytes:
 
 def _unpack(body: bytes, table: uuid.UUID) -> ParkedEntry:
     segment, position, format_, length = _ENTRY.unpack_from(body)
-    head = json.loads(body[_ENTRY.size : _ENTRY.size + length])
+    head = json_text.parse(body[_ENTRY.size : _ENTRY.size + length])
     data = body[_ENTRY.size + length :]
     return ParkedEntry(table, head["reason"], head["file"], segment, position, format_, data)

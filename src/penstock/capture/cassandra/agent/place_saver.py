@@ -14,7 +14,7 @@ import structlog
 
 from penstock.capture.cassandra.agent.place import Place, PlaceFile
 from penstock.capture.cassandra.schema.schemas import Schemas
-from penstock.errors import DiskFull
+from penstock.errors import Exhausted
 
 log = structlog.get_logger()
 
@@ -38,7 +38,7 @@ class PlaceSaver:
         return self._places.revision != self._schemas.revision
 
     def offer(self, place: Place) -> None:
-        """Save this place soon, unless another is under way. A full disk is no error: a later place will do."""
+        """Save this place soon, unless another is under way. When something ran out, a later place will do."""
         if not self.look():
             return
         definitions = self._definitions()
@@ -53,7 +53,7 @@ class PlaceSaver:
         self._thread.start()
 
     def save(self, place: Place) -> None:
-        """Save this place now. Raises DiskFull when there is no room, and may be called again then."""
+        """Save this place now. Raises Exhausted when something ran out, and may be called again then."""
         self.wait()
         self._places.save(place, self._schemas.revision, self._definitions())
         self.saved = place
@@ -66,14 +66,14 @@ class PlaceSaver:
         return True
 
     def wait(self) -> None:
-        """Wait for what is under way. Raises what went wrong with it, but for a full disk."""
+        """Wait for what is under way. Raises what went wrong with it, but for what ran out."""
         if self._thread is not None:
             self._thread.join()
             self._thread = None
         error, place = self._error, self._under_way
         self._error = self._under_way = None
-        if isinstance(error, DiskFull):
-            log.warning("place not saved, no room", error=str(error))
+        if isinstance(error, Exhausted):
+            log.warning("place not saved, something ran out", error=str(error))
         elif error is not None:
             raise error
         elif place is not None:

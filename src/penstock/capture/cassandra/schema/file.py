@@ -21,6 +21,7 @@ from penstock.capture.cassandra.schema.table import CassandraTable, DroppedColum
 from penstock.errors import InvalidSchema, StorageError
 from penstock.model.schema import Column, Role, TableId, TableSchema
 from penstock.model.types import Kind, Type
+from penstock.system import json_text
 
 FORMAT = 1
 # Larger than any schema; a wrong file is refused before it is read whole.
@@ -90,7 +91,7 @@ def _demand_ids(lacking: list[TableId]) -> None:
 
 def _from_json(text: str, ids: Mapping[TableId, uuid.UUID]) -> list[CassandraTable]:
     try:
-        data = json.loads(text)
+        data = json_text.parse(text)
     except (json.JSONDecodeError, RecursionError) as error:
         line = error.lineno if isinstance(error, json.JSONDecodeError) else 1
         raise InvalidSchema("the schema file is not JSON", line=line) from error

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import cramjam
 
-from penstock.capture.cassandra.segments.compression import SECTION_BYTES_MAX, compress_lz4, expand_lz4
+from penstock.capture.cassandra.segments.compression import SECTION_BYTES_MAX, compress_lz4, expand_lz4, reachable
 from penstock.capture.cassandra.segments.segment import Encryption
 from penstock.errors import KeyStoreError
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 CHUNK_BYTES = 64 << 10
 # Length of the ciphertext, and of what comes out of it before padding.
+_LZ4 = "LZ4Compressor"
 _CHUNK = struct.Struct(">ii")
 _LENGTH = struct.Struct(">i")
 _ALGORITHMS = ("AES", "DESede", "Blowfish")
@@ -80,7 +81,8 @@ def decrypt_section(cipher: SectionCipher, data: memoryview, length: int) -> tup
         problem = str(error) or type(error).__name__
     if problem is None and len(out) != length:
         problem = f"the chunks have {len(out)} bytes where {length} were announced"
-    out += bytes(max(0, length - len(out)))
+    # Zeros read as the end of the section; more than its bytes could have given are of no use to anybody.
+    out += bytes(max(0, min(length, reachable(_LZ4, len(data))) - len(out)))
     return memoryview(out)[:length], problem
 
 
@@ -94,7 +96,7 @@ def _decrypt_chunk(cipher: SectionCipher, data: memoryview, out: bytearray, room
     plain = memoryview(cipher.decrypt(data[_CHUNK.size : end]))[:compressed]
     (raw,) = _LENGTH.unpack_from(plain)
     # The section's length has no checksum: a chunk that goes beyond it is cut later.
-    if not 0 <= raw <= max(room, CHUNK_BYTES):
+    if not 0 <= raw <= min(max(room, CHUNK_BYTES), reachable(_LZ4, len(plain))):
         raise ValueError(f"a chunk gives {raw} bytes where {room} are wanted")
     chunk = bytearray(raw)
     expand_lz4(plain[_LENGTH.size :], chunk)

@@ -1,8 +1,8 @@
 """The compressors of commit-log sections, by the class names that segment headers give.
 
 One section is one compressed block, and the section says how long it was. That length is never trusted: it has a
-ceiling, output that grows past it is cut, and output that falls short of it is followed by zeros, which read as the end
-of the section.
+ceiling, it is compared with what so many compressed bytes can become at all before any room is made, output that grows
+past it is cut, and output that falls short of it is followed by zeros, which read as the end of the section.
 """
 
 from __future__ import annotations
@@ -34,14 +34,19 @@ def decompress(compressor: str, data: memoryview, length: int) -> tuple[memoryvi
         return memoryview(b""), None
     try:
         # The section's length has no checksum. Where the block's own is greater, what fits the section counts.
-        own = _OWN_LENGTH[compressor](data)
-        out = bytearray(max(length, own if own <= SECTION_BYTES_MAX else 0))
+        own, most = _OWN_LENGTH[compressor](data), reachable(compressor, len(data))
+        out = bytearray(min(max(length, own if own <= SECTION_BYTES_MAX else 0), most))
         made = _EXPAND[compressor](data, out)
     except (cramjam.DecompressionError, zlib.error, struct.error, IndexError, OSError) as error:
         raise ValueError(f"{compressor}: {error}") from error
     if made == length:
         return memoryview(out), None
     return memoryview(out)[:length], f"{compressor}: {made} bytes or more where {length} were announced"
+
+
+def reachable(compressor: str, size: int) -> int:
+    """How many bytes `size` compressed ones can become: a few more, at most, than the format allows."""
+    return (size + _SLACK) * _RATIO_MAX[compressor]
 
 
 def compress(compressor: str, data: bytes) -> bytes:
@@ -126,6 +131,16 @@ _OWN_LENGTH: dict[str, Callable[[memoryview], int]] = {
     "ZstdCompressor": _zstd_length,
     "NoopCompressor": len,
 }
+# LZ4: a byte of length stands for 255. Snappy: three bytes stand for 64. Deflate: two bits stand for 258. Zstandard: a
+# block of four bytes repeats one 131,072 times.
+_RATIO_MAX = {
+    "LZ4Compressor": 255,
+    "SnappyCompressor": 22,
+    "DeflateCompressor": 1032,
+    "ZstdCompressor": 32_768,
+    "NoopCompressor": 1,
+}
+_SLACK = 16
 _COMPRESS: dict[str, Compress] = {
     "LZ4Compressor": compress_lz4,
     "SnappyCompressor": lambda data: bytes(cramjam.snappy.compress_raw(data)),

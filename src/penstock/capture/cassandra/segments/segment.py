@@ -8,7 +8,6 @@ it once it holds a change of a CDC table. Formats 6 (Cassandra 3.0 and 3.11), 7 
 
 from __future__ import annotations
 
-import json
 import re
 import struct
 from collections.abc import Mapping
@@ -16,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from penstock.errors import CorruptSegment, UnsupportedFormat
+from penstock.system import json_text
 from penstock.system.checksum import crc32
 
 FORMATS = (6, 7, 8, 9)
@@ -144,8 +144,8 @@ def _known() -> str:
 def _parameters(data: bytes, file: str) -> tuple[str | None, dict[str, object], Encryption | None]:
     """Compressor, its parameters, and encryption. Cassandra prefers the encryption when a header has both."""
     try:
-        said = json.loads(data.decode()) if data else {}
-    except (ValueError, RecursionError) as error:
+        said = json_text.parse(data.decode()) if data else {}
+    except ValueError as error:
         raise CorruptSegment("the segment's header parameters are no JSON", file=file, offset=_HEAD.size) from error
     if not isinstance(said, dict):
         raise CorruptSegment("the segment's header parameters are no JSON object", file=file, offset=_HEAD.size)

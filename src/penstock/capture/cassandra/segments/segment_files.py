@@ -32,7 +32,8 @@ def _below(path: str) -> list[str]:
     if not os.path.isdir(path):
         if not os.path.exists(path):
             raise StorageError("no such file or directory", path=path)
-        return [path]
+        # A path that somebody gives may be a link; what lies in a directory may not.
+        return [os.path.realpath(path) if os.path.islink(path) else path]
     try:
         names = [name for entry in os.listdir(path) if (name := segment_name(entry)) is not None]
     except OSError as error:

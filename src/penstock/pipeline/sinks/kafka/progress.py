@@ -20,6 +20,7 @@ from penstock.errors import CorruptCheckpoint, DeliveryInDoubt, InvalidSetting, 
 from penstock.log import sealed
 from penstock.pipeline.sinks.kafka.clients import silent
 from penstock.pipeline.sinks.sink import Task
+from penstock.system import json_text
 from penstock.system.files import OsFiles, make_durable_directory
 
 _VERSION = 1
@@ -48,7 +49,7 @@ class Mark:
     def decode(cls, data: bytes | None) -> Mark:
         """Raises ValueError for what is no mark."""
         try:
-            found = json.loads(data or b"")
+            found = json_text.parse(data or b"")
             if found["version"] != _VERSION:
                 raise ValueError("of another version")
             return cls(str(found["checkpoint"]), int(found["batch"]), int(found["time_us"]))

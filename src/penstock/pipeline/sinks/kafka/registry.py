@@ -18,6 +18,7 @@ from urllib.parse import quote, urlsplit
 
 from penstock.errors import DeliveryFailed, InvalidSetting, SchemaUnfit, TargetRefused
 from penstock.settings.kafka import Compatibility, KafkaSettings
+from penstock.system import json_text
 
 _CONTENT = "application/vnd.schemaregistry.v1+json"
 _ANSWER_BYTES_MAX = 16 << 20
@@ -127,7 +128,7 @@ def _body(text: str, kind: str) -> dict[str, str]:
 
 def _parsed(text: bytes) -> Any:
     try:
-        return json.loads(text) if text else {}
+        return json_text.parse(text) if text else {}
     except ValueError:
         return {"message": "its answer is not JSON"}
 

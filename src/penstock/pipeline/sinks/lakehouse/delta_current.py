@@ -26,6 +26,7 @@ from penstock.pipeline.sinks.lakehouse.delta_rows import Layout, index_of, unpac
 from penstock.pipeline.sinks.lakehouse.delta_schema import from_delta
 from penstock.pipeline.sinks.lakehouse.delta_table import DeltaTable, now_ms
 from penstock.pipeline.sinks.lakehouse.key_index import open_run, to_file
+from penstock.system import json_text
 
 log = structlog.get_logger()
 
@@ -93,7 +94,7 @@ class CurrentTable:
             first = self.table.storage.read(commit_path(version)).split(b"\n", 1)[0]
         except FileNotFoundError:
             return ""
-        return str(json.loads(first).get("commitInfo", {}).get("userMetadata") or "")
+        return str(json_text.parse(first).get("commitInfo", {}).get("userMetadata") or "")
 
     def _learn(self, manifest: Manifest, foreign: list[Action]) -> None:
         """Index files that another program wrote, or that were there before us."""
@@ -245,7 +246,8 @@ class CurrentTable:
             vectors = deletion_vectors.pack([bitmap for _, bitmap in bitmaps], uuid.uuid4())
             self.table.storage.write(vectors.file, vectors.content)
             for (path, _), descriptor in zip(bitmaps, vectors.descriptors, strict=True):
-                stats = {**json.loads(files[path].get("stats") or "{}"), "numRecords": self._row_count(files[path])}
+                known = json_text.parse(files[path].get("stats") or "{}")
+                stats = {**known, "numRecords": self._row_count(files[path])}
                 text = stats_text({**stats, "tightBounds": False})
                 out[path] = {**files[path], "deletionVector": descriptor, "stats": text}
         return out

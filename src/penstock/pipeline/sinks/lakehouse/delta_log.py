@@ -22,6 +22,7 @@ import structlog
 
 from penstock.errors import CorruptData, UnsupportedFormat
 from penstock.pipeline.sinks.lakehouse.storage import Storage
+from penstock.system import json_text
 
 log = structlog.get_logger()
 
@@ -138,7 +139,7 @@ class DeltaLog:
         info: Action = {}
         try:
             for line in content.splitlines():
-                action = json.loads(line) if line.strip() else {}
+                action = json_text.parse(line) if line.strip() else {}
                 info = action.get("commitInfo", info)
                 self._apply(action)
         except (ValueError, KeyError, TypeError) as error:
@@ -215,7 +216,7 @@ def file_of(path: str) -> str:
 def rows_of(add: Action) -> int | None:
     """How many rows a data file has, deleted ones included; None when the log does not say."""
     stats = add.get("stats")
-    found = json.loads(stats).get("numRecords") if stats else None
+    found = json_text.parse(stats).get("numRecords") if stats else None
     return None if found is None else int(found)
 
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from penstock.errors import UnsupportedFormat
 from penstock.pipeline.sinks.lakehouse.types import DATETIME, TIMESTAMP
+from penstock.system import json_text
 
 _PRIMITIVES: dict[str, pa.DataType] = {
     "boolean": pa.bool_(),
@@ -35,7 +36,7 @@ def to_delta(schema: pa.Schema) -> str:
 
 def altered(text: str, schema: pa.Schema, renamed: Mapping[str, str]) -> str:
     """A table's schema after columns were added, widened or renamed; what else its log says of columns stays."""
-    known = {renamed.get(field["name"], field["name"]): field for field in json.loads(text)["fields"]}
+    known = {renamed.get(field["name"], field["name"]): field for field in json_text.parse(text)["fields"]}
     fields = []
     for field in schema:
         old, new = known.get(field.name), _field(field)
@@ -68,7 +69,7 @@ def type_name(type_: pa.DataType) -> Any:
 
 def from_delta(text: str) -> pa.Schema:
     """The Arrow schema of a table, which may be someone else's. Raises UnsupportedFormat for types unknown here."""
-    return pa.schema([(field["name"], _type(field["type"])) for field in json.loads(text)["fields"]])
+    return pa.schema([(field["name"], _type(field["type"])) for field in json_text.parse(text)["fields"]])
 
 
 def _type(name: Any) -> pa.DataType:

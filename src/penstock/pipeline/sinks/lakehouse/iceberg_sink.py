@@ -35,6 +35,7 @@ from penstock.pipeline.sinks.refusals import refusals
 from penstock.pipeline.sinks.sink import DeadLetter, Delivered, Sink, Task, Writer, about
 from penstock.settings import RecordType
 from penstock.settings.sinks import IcebergSettings
+from penstock.system import json_text
 from penstock.system.files import OsFiles, sync_parents
 
 CURRENT, HISTORY = "current", "history"
@@ -186,7 +187,7 @@ class IcebergSink(Sink):
     def commit(self, pipeline: str, batch: int, payloads: Sequence[bytes]) -> None:
         parts: dict[tuple[str, TableId], list[dict[str, Any]]] = defaultdict(list)
         for payload in payloads:
-            for part in json.loads(payload):
+            for part in json_text.parse(payload):
                 parts[part["kind"], TableId(*part["table"])].append(part)
         for (kind, table), reports in sorted(parts.items()):
             with about(table):
@@ -321,7 +322,7 @@ class _Spooled:
         except FileNotFoundError as error:
             raise DeliveryFailed("the table was not prepared", directory=storage.directory) from error
         self.shape = TargetShape(
-            found.remove_metadata(), SourceNote.from_json(json.loads((found.metadata or {}).get(_NOTE, b"{}")))
+            found.remove_metadata(), SourceNote.from_json(json_text.parse((found.metadata or {}).get(_NOTE, b"{}")))
         )
         self._storage = storage
         self._stem = stem

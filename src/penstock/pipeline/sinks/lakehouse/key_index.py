@@ -26,6 +26,7 @@ import pyarrow as pa
 
 from penstock.errors import CorruptCheckpoint, UnsupportedFormat
 from penstock.pipeline.fold.entries import merged_order
+from penstock.system import json_text
 from penstock.system.checksum import crc32
 
 GONE = 0xFFFFFFFF
@@ -199,7 +200,7 @@ def from_file(path: str) -> Entries:
     except (pa.ArrowInvalid, KeyError, ValueError) as error:
         raise CorruptCheckpoint("a run of a key index cannot be read", file=path) from error
     high, low, file, row = arrays
-    return Entries(high, low, file, row, tuple(json.loads(metadata[b"files"])))
+    return Entries(high, low, file, row, tuple(json_text.parse(metadata[b"files"])))
 
 
 _open_runs: OrderedDict[str, Entries] = OrderedDict()

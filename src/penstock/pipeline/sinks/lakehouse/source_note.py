@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.model.schema import TableSchema
+from penstock.system import json_text
 
 TABLE_ID = "penstock.table_id"
 COLUMNS = "penstock.columns"
@@ -86,7 +87,7 @@ class SourceNote:
             found = {name: _NUMBERED.fullmatch(name) for name in names}
             older = {name: part[1] for name, part in found.items() if part is not None and part[1] in there}
             return cls(id=properties.get(TABLE_ID, ""), columns=older)
-        noted = cls.from_json({**json.loads(text), "id": properties.get(TABLE_ID, "")})
+        noted = cls.from_json({**json_text.parse(text), "id": properties.get(TABLE_ID, "")})
         return cls(
             id=noted.id,
             order=noted.order,

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 from penstock.errors import InvalidSetting, PenstockError, Retry
 from penstock.settings.sinks import SearchSettings
+from penstock.system import json_text
 
 _PORT = 9200
 # Larger than any answer that is worth reading.
@@ -43,7 +44,7 @@ class Answer:
     def json(self) -> Any:
         """The body as JSON; an empty object when it is none, as a proxy's page."""
         try:
-            return json.loads(self.body)
+            return json_text.parse(self.body)
         except ValueError:
             return {}
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from penstock.capture.cassandra.agent.captured_logs import CapturedLogs
-from penstock.errors import DiskFull, LogFailed
+from penstock.errors import Exhausted, LogFailed
 from penstock.formats import avro
 from penstock.log.reader import LogReader
 from penstock.log.table_log import TableLog
@@ -41,7 +41,7 @@ def logs(root: Path | str, ends: dict[str, str] | None, files: Files | None = No
     return CapturedLogs(storage, lambda _table: specs or (LogSpec(),), ends, open_max=2)
 
 
-def never(full: DiskFull) -> None:
+def never(full: Exhausted) -> None:
     raise full
 
 
@@ -124,9 +124,9 @@ def test_full_disk_is_waited_out_and_nothing_comes_twice() -> None:
     large = LogSpec("large", Compare(ColumnRef("id"), Operator.MORE, Literal(2)))
     kept = logs("d", {}, files, LogSpec(), large)
     kept.append([batch(1)], never)
-    waits: list[DiskFull] = []
+    waits: list[Exhausted] = []
 
-    def free(full: DiskFull) -> None:
+    def free(full: Exhausted) -> None:
         waits.append(full)
         files.disk.capacity = None if len(waits) == 3 else files.disk.used
 
