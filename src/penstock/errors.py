@@ -28,6 +28,7 @@
     ├── Unreachable             the database does not answer, or refuses the login
     ├── ServerFailed            a server that the sandbox started did not come up, or ended
     ├── ToolMissing             a program of another project is needed and not installed
+    │   └── ExtraMissing        packages of an extra are needed and not installed
     ├── AccessDenied            a client without the right token
     ├── AgentUnreachable        an agent does not serve its logs, or not in time
     ├── SchemaChanged           a stream of plain columns meets a newer version of its table
@@ -210,6 +211,10 @@ class ServerFailed(PenstockError):
 
 class ToolMissing(PenstockError):
     hint = "Install the named program; nothing else is needed."
+
+
+class ExtraMissing(ToolMissing):
+    hint = "Run that line in the environment that this penstock is in; docs/guides/install.md has all extras."
 
 
 class AccessDenied(PenstockError):

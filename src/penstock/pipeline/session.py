@@ -15,12 +15,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.errors import ToolMissing, Unreachable
+from penstock.system import extras
 from penstock.system.java import java_major, javas
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _JAVA_LEAST = 17
+# spark-submit sets this variable, and has a Java machine running already.
+_SUBMITTED = "PYSPARK_GATEWAY_PORT"
 
 # The checkpoint manager that writes through the plain file system API halves what a small batch costs. Adaptive
 # execution plans again what a job of one shuffle cannot gain from. A batch is a few large rows, so code that is made
@@ -83,14 +86,14 @@ def find_java() -> Path:
 
 def check_installed() -> None:
     """Raise ToolMissing when there is no PySpark here, or no Java that it can use."""
-    if importlib.util.find_spec("pyspark") is None:
-        raise ToolMissing("PySpark is not installed; install it with: pip install 'penstock[spark,delta]'")
-    find_java()
+    extras.need("Spark's pipeline", ("spark",))
+    if _SUBMITTED not in os.environ:
+        find_java()
 
 
 def submitted() -> dict[str, str]:
     """Spark's settings as spark-submit was given them; none when this process was not started by it."""
-    if "PYSPARK_GATEWAY_PORT" not in os.environ or importlib.util.find_spec("pyspark") is None:
+    if _SUBMITTED not in os.environ or importlib.util.find_spec("pyspark") is None:
         return {}
     from pyspark import SparkConf, SparkContext
 
@@ -101,10 +104,9 @@ def submitted() -> dict[str, str]:
 
 def spark_session(name: str, master: str, own: Mapping[str, str]) -> SparkSession:
     """The session that is active, or a new one with these settings over the usual ones."""
-    try:
-        from pyspark.sql import SparkSession
-    except ImportError as error:
-        raise ToolMissing("PySpark is not installed; install it with: pip install 'penstock[spark]'") from error
+    extras.need("Spark's pipeline", ("spark",))
+    from pyspark.sql import SparkSession
+
     active = SparkSession.getActiveSession()
     if active is not None:
         return active

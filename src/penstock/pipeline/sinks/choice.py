@@ -5,20 +5,21 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 
-from penstock.errors import InvalidSetting, ToolMissing
+from penstock.errors import InvalidSetting
 from penstock.filters.functions import Functions
 from penstock.model.spelling import did_you_mean
 from penstock.pipeline.sinks.sink import Sink
 from penstock.settings import Settings
+from penstock.system import extras
 
-# Where each built-in sink is, what it is made of, and the extra that brings its library.
+# Where each built-in sink is, what it is made of, and the extras that bring its library.
 _BUILT_IN = {
-    "kafka": ("penstock.pipeline.sinks.kafka.kafka_sink", "KafkaSink", "kafka"),
-    "search": ("penstock.pipeline.sinks.search.search_sink", "SearchSink", "spark"),
-    "delta": ("penstock.pipeline.sinks.lakehouse.delta_sink", "DeltaSink", "delta"),
-    "iceberg": ("penstock.pipeline.sinks.lakehouse.iceberg_sink", "IcebergSink", "iceberg"),
-    "files": ("penstock.pipeline.sinks.files", "FilesSink", "spark"),
-    "console": ("penstock.pipeline.sinks.console", "ConsoleSink", "spark"),
+    "kafka": ("penstock.pipeline.sinks.kafka.kafka_sink", "KafkaSink", ("kafka",)),
+    "search": ("penstock.pipeline.sinks.search.search_sink", "SearchSink", ()),
+    "delta": ("penstock.pipeline.sinks.lakehouse.delta_sink", "DeltaSink", ("delta",)),
+    "iceberg": ("penstock.pipeline.sinks.lakehouse.iceberg_sink", "IcebergSink", ("iceberg",)),
+    "files": ("penstock.pipeline.sinks.files", "FilesSink", ()),
+    "console": ("penstock.pipeline.sinks.console", "ConsoleSink", ()),
 }
 
 
@@ -42,11 +43,7 @@ def _make(name: str, settings: Settings) -> Sink:
     if name not in _BUILT_IN:
         known = [*_BUILT_IN, *settings.pipeline.own_sinks]
         raise InvalidSetting(f"no such sink: {name[:40]!r}{did_you_mean(name, known)}", setting="pipeline.sinks")
-    module, attribute, extra = _BUILT_IN[name]
-    try:
-        kind: Callable[..., Sink] = getattr(importlib.import_module(module), attribute)
-    except ImportError as error:
-        raise ToolMissing(
-            f"the sink {name} needs the library {error.name}; install it with: pip install 'penstock[{extra}]'"
-        ) from error
+    module, attribute, needed = _BUILT_IN[name]
+    extras.need(f"the sink {name}", needed)
+    kind: Callable[..., Sink] = getattr(importlib.import_module(module), attribute)
     return kind(getattr(settings, name))
