@@ -10,12 +10,16 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from importlib.machinery import EXTENSION_SUFFIXES, SourceFileLoader
 from pathlib import Path
 
 from penstock.errors import InvalidSetting
+from penstock.system import uncompiled
 
+_COMPILER = "cython"
 _ROOT = Path(__file__).parent.parent
 
 
@@ -38,12 +42,25 @@ def choose(package: str, file: str, kernels: tuple[str, ...]) -> bool:
         raise InvalidSetting("PENSTOCK_NATIVE is 1, but the kernels are not compiled")
     if wanted != "0" and all_compiled():
         return True
-    for name in kernels:
-        full = f"{package}.{name}"
-        loader = SourceFileLoader(full, str(Path(file).with_name(f"{name}.py")))
-        spec = importlib.util.spec_from_file_location(full, loader.path, loader=loader)
-        assert spec is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[full] = module
-        loader.exec_module(module)
+    with _uncompiled():
+        for name in kernels:
+            full = f"{package}.{name}"
+            loader = SourceFileLoader(full, str(Path(file).with_name(f"{name}.py")))
+            spec = importlib.util.spec_from_file_location(full, loader.path, loader=loader)
+            assert spec is not None
+            module = importlib.util.module_from_spec(spec)
+            sys.modules[full] = module
+            loader.exec_module(module)
     return False
+
+
+@contextmanager
+def _uncompiled() -> Iterator[None]:
+    """Sources that are loaded in here get our stand-in for `cython`; nobody else sees it."""
+    real = {name: module for name, module in sys.modules.items() if name == _COMPILER}
+    sys.modules[_COMPILER] = uncompiled
+    try:
+        yield
+    finally:
+        del sys.modules[_COMPILER]
+        sys.modules.update(real)
