@@ -26,6 +26,7 @@
     │   └── ChangesLost         retention removed what this subscription had not read
     ├── Unavailable             too few replicas acknowledged
     ├── Unreachable             the database does not answer, or refuses the login
+    │   └── SparkFailed         Spark did not start
     ├── ServerFailed            a server that the sandbox started did not come up, or ended
     ├── ToolMissing             a program of another project is needed and not installed
     │   └── ExtraMissing        packages of an extra are needed and not installed
@@ -70,6 +71,11 @@ class PenstockError(Exception):
         super().__init__(message)
         self.message = message
         self.place = {key: value for key, value in place.items() if value is not None}
+
+    @property
+    def advice(self) -> str:
+        """What to do about this very error: the hint of its class, unless the place tells more."""
+        return self.hint
 
     def __str__(self) -> str:
         if not self.place:
@@ -166,8 +172,15 @@ class DiskFull(LogError):
     hint = "Free some space; appends go on by themselves when there is room."
 
 
+_PORT_HINT = "Stop what has the port (ss -ltnp names it), give another one, or 0 for any that is free."
+
+
 class StorageError(LogError):
     hint = "Check that the directory exists and that this user may read and write it."
+
+    @property
+    def advice(self) -> str:
+        return _PORT_HINT if "port" in self.place else self.hint
 
 
 class PositionAhead(LogError):
@@ -202,6 +215,13 @@ class Unreachable(PenstockError):
     hint = (
         "Check that the node is up, and cassandra.contact_points, port and login. Without a node, table definitions "
         'can come from the commit log or a file: cassandra.schema_from = "log" or "file".'
+    )
+
+
+class SparkFailed(Unreachable):
+    hint = (
+        "What Spark said stands above. Check pipeline.master, the settings in [pipeline.spark], that Java runs, and "
+        "that there is memory for it."
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -39,9 +38,10 @@ app = typer.Typer(
 @app.command()
 def run(config: ConfigArgument, json: JsonOption = False) -> None:
     """Capture changes until Ctrl-C or SIGTERM; what was read is durable then."""
-    set_up_logging(os.environ.get("PENSTOCK_LOG_LEVEL", "info"))
+    set_up_logging(output.log_level("info"))
     settings = load_settings(config)
     needs.for_agent(settings)
+    output.warn_of_plain_kernels()
     from penstock.cli.agent_process import AgentProcess
 
     directory = str(settings.agent.directory)

@@ -65,6 +65,7 @@ def demo(
     if not cassandra and (version is not None or seconds is not None):
         raise InvalidInput("--version and --seconds go with --cassandra")
     settings = _log_settings(config)
+    output.warn_of_plain_kernels()
     console = Console()
     watched = console.is_terminal and not json
     if cassandra:

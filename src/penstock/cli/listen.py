@@ -10,7 +10,7 @@ import typer
 
 from penstock.cli import output
 from penstock.cli.output import JsonOption
-from penstock.cli.places import DirectoryArgument
+from penstock.cli.places import DirectoryArgument, check_directory
 from penstock.cli.sql import ConfigOption
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ def listen(
     from penstock.settings import ListenerSettings, load
 
     settings = load(config)
+    check_directory(directory)
+    output.warn_of_plain_kernels()
     wanted = settings.listener
     if path is not None:
         wanted = ListenerSettings.model_validate({**wanted.model_dump(), "path": path})

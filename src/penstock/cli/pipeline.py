@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 import time
@@ -49,9 +48,10 @@ def pipeline(
     json: JsonOption = False,
 ) -> None:
     """Merge the change logs of all nodes on Spark and deliver them, until Ctrl-C or SIGTERM."""
-    set_up_logging(os.environ.get("PENSTOCK_LOG_LEVEL", "warning"))
+    set_up_logging(output.log_level("warning"))
     settings = load_settings(config)
     needs.for_pipeline(settings)
+    output.warn_of_plain_kernels()
     from penstock.pipeline.pipeline import Pipeline
 
     settings = as_submitted(settings)

@@ -14,7 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.errors import ToolMissing, Unreachable
+from penstock.errors import SparkFailed, ToolMissing
+from penstock.pipeline import spark_version
 from penstock.system import extras
 from penstock.system.java import java_major, javas
 
@@ -87,6 +88,7 @@ def find_java() -> Path:
 def check_installed() -> None:
     """Raise ToolMissing when there is no PySpark here, or no Java that it can use."""
     extras.need("Spark's pipeline", ("spark",))
+    spark_version.check()
     if _SUBMITTED not in os.environ:
         find_java()
 
@@ -128,7 +130,7 @@ def spark_session(name: str, master: str, own: Mapping[str, str]) -> SparkSessio
         with _quick_workers():
             return builder.getOrCreate()
     except Exception as error:
-        raise Unreachable(f"Spark did not start: {str(error).splitlines()[0][:300]}", master=master) from error
+        raise SparkFailed(f"Spark did not start: {str(error).splitlines()[0][:300]}", master=master) from error
 
 
 @contextmanager

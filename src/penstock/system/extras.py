@@ -8,7 +8,6 @@ sentence, and no node was started and no directory made for it.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from importlib import metadata
 from importlib.util import find_spec
 
 from penstock.errors import ExtraMissing
@@ -44,6 +43,8 @@ def install_line(extras: Iterable[str]) -> str:
 
 def installed_drivers() -> list[str]:
     """The Cassandra drivers that are here, with their versions. With both, which one's files were kept is unknown."""
+    from importlib import metadata
+
     found = []
     for name in DRIVERS:
         try:

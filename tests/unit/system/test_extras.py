@@ -36,6 +36,9 @@ def imported(tree: ast.Module) -> Iterator[str]:
 def foreign(path: Path) -> set[str]:
     """The modules of other packages that a source imports, without what is below them."""
     tops = {name.partition(".")[0] for name in imported(ast.parse(path.read_text("utf-8")))}
+    if path.with_suffix(".pxd").exists():
+        # Compiled, a kernel does not import it; uncompiled, it is given a module of ours.
+        tops.discard("cython")
     return {name for name in tops if name not in sys.stdlib_module_names and name != "penstock"}
 
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
-from penstock.errors import InvalidSetting
+from penstock.errors import InvalidSetting, PenstockError
 from penstock.filters.functions import Functions
 from penstock.model.spelling import did_you_mean
 from penstock.pipeline.sinks.sink import Sink
 from penstock.settings import Settings
 from penstock.system import extras
 
+_OWN = "pipeline.own_sinks"
 # Where each built-in sink is, what it is made of, and the extras that bring its library.
 _BUILT_IN = {
     "kafka": ("penstock.pipeline.sinks.kafka.kafka_sink", "KafkaSink", ("kafka",)),
@@ -33,13 +34,25 @@ def make_sinks(settings: Settings) -> tuple[Sink, ...]:
     return tuple(_make(name, settings) for name in names)
 
 
+def _make_own(name: str, path: str, options: Mapping[str, object]) -> Sink:
+    """A user's sink. Whatever its code raises is told as what it is, and where it was named."""
+    setting = f"pipeline.own_sinks.{name}"
+    kind = Functions.load({name: path}, _OWN)[name.lower()]
+    try:
+        made = kind(options)
+    except PenstockError:
+        raise
+    except Exception as error:
+        raise InvalidSetting(f"{path} failed: {type(error).__name__}: {error}", setting=setting) from error
+    if not isinstance(made, Sink):
+        raise InvalidSetting(f"{path} is no Sink", setting=setting)
+    return made
+
+
 def _make(name: str, settings: Settings) -> Sink:
     own = settings.pipeline.own_sinks.get(name)
     if own is not None:
-        made = Functions.load({name: own})[name.lower()](settings.pipeline.own_sink_options.get(name, {}))
-        if not isinstance(made, Sink):
-            raise InvalidSetting(f"{own} is no Sink", setting=f"pipeline.own_sinks.{name}")
-        return made
+        return _make_own(name, own, settings.pipeline.own_sink_options.get(name, {}))
     if name not in _BUILT_IN:
         known = [*_BUILT_IN, *settings.pipeline.own_sinks]
         raise InvalidSetting(f"no such sink: {name[:40]!r}{did_you_mean(name, known)}", setting="pipeline.sinks")
