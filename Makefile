@@ -36,6 +36,7 @@ $(STAMP): requirements.lock pyproject.toml setup.py $(wildcard src/penstock/*/_*
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --require-hashes --requirement requirements.lock
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@$(BIN)/python -c 'from penstock.system import kernels as k; print(f"penstock: {k.complaint()}. {k.REMEDY}") if k.complaint() else None' >&2
 	@touch $@
 
 .PHONY: install
@@ -114,6 +115,11 @@ docs: install ## Make the generated pages and build the documentation into site/
 .PHONY: java
 java: ## Say whether Java 17 is here, or how to install it (for real Cassandra nodes, and the benchmarks)
 	@scripts/check-java
+
+.PHONY: wheel
+wheel: ## Build a wheel and an sdist into dist/, install both elsewhere and start them
+	@scripts/check-python $(PYTHON)
+	@scripts/wheel $(PYTHON)
 
 .PHONY: lock
 lock: ## Resolve the dependencies again and write requirements.lock

@@ -28,8 +28,10 @@
     │   └── ChangesLost         retention removed what this subscription had not read
     ├── Unavailable             too few replicas acknowledged
     ├── Unreachable             the database does not answer, or refuses the login
+    │   └── SparkFailed         Spark did not start
     ├── ServerFailed            a server that the sandbox started did not come up, or ended
     ├── ToolMissing             a program of another project is needed and not installed
+    │   └── ExtraMissing        packages of an extra are needed and not installed
     ├── AccessDenied            a client without the right token
     ├── AgentUnreachable        an agent does not serve its logs, or not in time
     ├── SchemaChanged           a stream of plain columns meets a newer version of its table
@@ -71,6 +73,11 @@ class PenstockError(Exception):
         super().__init__(message)
         self.message = message
         self.place = {key: value for key, value in place.items() if value is not None}
+
+    @property
+    def advice(self) -> str:
+        """What to do about this very error: the hint of its class, unless the place tells more."""
+        return self.hint
 
     def __str__(self) -> str:
         if not self.place:
@@ -174,8 +181,15 @@ class TooManyFiles(Exhausted):
     hint = "The work goes on by itself when files are closed. Raise the limit of open files (ulimit -n, LimitNOFILE)."
 
 
+_PORT_HINT = "Stop what has the port (ss -ltnp names it), give another one, or 0 for any that is free."
+
+
 class StorageError(LogError):
     hint = "Check that the directory exists and that this user may read and write it."
+
+    @property
+    def advice(self) -> str:
+        return _PORT_HINT if "port" in self.place else self.hint
 
 
 class PositionAhead(LogError):
@@ -213,12 +227,23 @@ class Unreachable(PenstockError):
     )
 
 
+class SparkFailed(Unreachable):
+    hint = (
+        "What Spark said stands above. Check pipeline.master, the settings in [pipeline.spark], that Java runs, and "
+        "that there is memory for it."
+    )
+
+
 class ServerFailed(PenstockError):
     hint = "The message has what the program itself said last; a node's whole log is system.log in its directory."
 
 
 class ToolMissing(PenstockError):
     hint = "Install the named program; nothing else is needed."
+
+
+class ExtraMissing(ToolMissing):
+    hint = "Run that line in the environment that this penstock is in; docs/guides/install.md has all extras."
 
 
 class AccessDenied(PenstockError):

@@ -54,17 +54,20 @@ def source(tmp_path: Path) -> Path:
     return copy
 
 
-def install(source: Path, home: Path, **environment: str) -> Path:
-    """Install into a new environment at `home`; the dependencies come from the one that runs the tests."""
+def install(source: Path, home: Path, **environment: str) -> tuple[Path, str]:
+    """Install into a new environment at `home`; the dependencies come from the one that runs the tests.
+
+    Gives where its programs are, and what was said while it was installed.
+    """
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(home)], check=True)
     (packages,) = home.glob("lib/python3*/site-packages")
     (packages / "dependencies.pth").write_text("\n".join(site.getsitepackages()) + "\n")
-    command = [sys.executable, "-m", "pip", "--python", str(home / "bin" / "python"), "install", "--quiet"]
+    command = [sys.executable, "-m", "pip", "--python", str(home / "bin" / "python"), "install", "--verbose"]
     command += ["--no-index", "--no-deps", "--no-build-isolation", "--ignore-installed", str(source)]
     clean = {name: value for name, value in os.environ.items() if name not in {"PYTHONPATH", "PENSTOCK_NATIVE"}}
     done = subprocess.run(command, env={**clean, **environment}, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    return home / "bin"
+    return home / "bin", done.stdout + done.stderr
 
 
 def answer(*command: str | Path) -> Any:
@@ -81,7 +84,8 @@ def answer(*command: str | Path) -> Any:
 )
 def test_install_works(source: Path, tmp_path: Path, environment: dict[str, str], native: bool) -> None:
     home = tmp_path / "environment"
-    programs = install(source, home, **environment)
+    programs, told = install(source, home, **environment)
+    assert ("kernels were NOT compiled" in told) is not native
     trip = answer(programs / "python", "-c", ROUND_TRIP)
     assert trip["same"] is True
     assert trip["native"] is native
@@ -89,3 +93,6 @@ def test_install_works(source: Path, tmp_path: Path, environment: dict[str, str]
     version = answer(programs / "penstock", "version", "--json")
     assert version["native"] is native
     assert answer(programs / "python", "-m", "penstock", "version", "--json") == version
+    demo = [str(programs / "penstock"), "demo", "--rows", "30", "--no-spark"]
+    started = subprocess.run(demo, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert ("kernels are plain Python" in started.stderr) is not native

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from penstock.cli import output
+from penstock.cli import needs, output
 from penstock.cli.output import JsonOption
 from penstock.telemetry import set_up_logging
 
@@ -39,10 +38,12 @@ app = typer.Typer(
 @app.command()
 def run(config: ConfigArgument, json: JsonOption = False) -> None:
     """Capture changes until Ctrl-C or SIGTERM; what was read is durable then."""
+    set_up_logging(output.log_level("info"))
+    settings = load_settings(config)
+    needs.for_agent(settings)
+    output.warn_of_plain_kernels()
     from penstock.cli.agent_process import AgentProcess
 
-    set_up_logging(os.environ.get("PENSTOCK_LOG_LEVEL", "info"))
-    settings = load_settings(config)
     directory = str(settings.agent.directory)
 
     def began(facts: dict[str, object]) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli import output
+from penstock.cli import needs, output
 from penstock.cli.agent import ConfigArgument
 from penstock.cli.agent_snapshot import parse_table
 from penstock.cli.output import JsonOption
@@ -39,6 +39,7 @@ def bootstrap(
     json: JsonOption = False,
 ) -> None:
     """Load the state of a pipeline that has not begun from the tables of its target."""
+    needs.for_bootstrap()
     from penstock.pipeline.beginning import begin_from_delta
 
     assert origin is Target.DELTA

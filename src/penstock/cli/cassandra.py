@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli import output
+from penstock.cli import needs, output
 from penstock.cli.output import JsonOption
 from penstock.errors import InvalidInput
 
@@ -97,6 +97,7 @@ def decode(
         raise InvalidInput("--limit needs --verify")
     if verify and (keyspace is not None or table is not None):
         raise InvalidInput("--verify looks at whole directories; leave --keyspace and --table out")
+    needs.for_commit_log("decode", asks=any((contact_point, yaml, keystore)))
     contact = Contact(contact_point, username, password_file, tls, tls_ca, tls_certificate, tls_key, tls_any_host)
     schemas = known_schemas(schema, data_directory, contact)
     keys = key_store(KeyStoreFiles(keystore, keystore_password_file, key_password_file), yaml)
@@ -135,6 +136,7 @@ def schema_of(
 
     if not paths and schema is None and contact_point is None:
         raise InvalidInput("nothing to read tables from: give segments, --contact-point or --schema")
+    needs.for_commit_log("schema", asks=any((contact_point, keystore)))
     contact = Contact(contact_point, username, password_file, tls, tls_ca, tls_certificate, tls_key, tls_any_host)
     schemas = known_schemas(schema, data_directory, contact)
     keys = key_store(KeyStoreFiles(keystore, keystore_password_file, key_password_file), None)

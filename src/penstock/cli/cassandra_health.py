@@ -14,6 +14,7 @@ from penstock.capture.cassandra.segments.keystore import KeyStore
 from penstock.capture.cassandra.segments.segment import segment_name
 from penstock.cli import output
 from penstock.cli.cassandra_sources import parse_size
+from penstock.cli.places import check_directory
 from penstock.errors import InvalidInput, StorageError
 
 _HEADERS = ("segment", "size", "kind", "index", "sections", "entries", "unknown", "changes", "state")
@@ -24,9 +25,9 @@ def report(
 ) -> bool:
     """Examine each directory and print what was found; True when nothing is wrong."""
     for path in paths:
-        if not os.path.isdir(path):
-            reason = "--verify wants directories" if os.path.exists(path) else "no such directory"
-            raise StorageError(reason, path=path)
+        if os.path.isfile(path):
+            raise StorageError("--verify wants directories", path=path)
+        check_directory(path)
         if not any(segment_name(name) for name in os.listdir(path)):
             raise InvalidInput(f"no commit-log segment here: no file is named CommitLog-<format>-<id>.log: {path}")
     allowed = None if limit is None else parse_size(limit)

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from penstock.cli import output
+from penstock.cli import needs, output
 from penstock.cli.agent import load_settings
 from penstock.cli.agent_snapshot import parse_table
 from penstock.cli.output import JsonOption
 from penstock.cli.places import find
-from penstock.errors import InvalidInput, ToolMissing
+from penstock.errors import InvalidInput
 from penstock.settings import Settings
 from penstock.settings.pipeline import TransformSettings
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _CASSANDRA = "cassandra"
 _ICEBERG = "iceberg:"
+_WEB = ("http://", "https://")
 _SHOWN = 20
 
 
@@ -54,6 +55,8 @@ def compare(
     json: JsonOption = False,
 ) -> None:
     """Compare a table of a target with its source by ranges of keys, and name the rows that differ."""
+    searched, iceberg = target.startswith(_WEB), target.startswith(_ICEBERG)
+    needs.for_compare(cluster=source == _CASSANDRA, delta=not (searched or iceberg), iceberg=iceberg)
     from penstock.pipeline.checkpoint import repaired_rows
     from penstock.pipeline.compare.comparison import compare as run
     from penstock.pipeline.compare.repair import repair as mend
@@ -93,7 +96,7 @@ def _progress(*, shown: bool) -> Iterator[Callable[[str, int, int], None]]:
 
 
 def _sides(source: str, target: str, table: TableId, settings: Settings) -> tuple[SourceRows, TargetRows]:
-    if target.startswith(("http://", "https://")):
+    if target.startswith(_WEB):
         from penstock.pipeline.compare.search_rows import SearchRows, SearchShape, search_settings
 
         chosen = search_settings(settings.search, target)
@@ -114,11 +117,6 @@ def _sides(source: str, target: str, table: TableId, settings: Settings) -> tupl
             from penstock.pipeline.compare.iceberg_rows import IcebergRows
 
             return ours, IcebergRows(target, ours.schema, settings.iceberg)
-        except ImportError as error:
-            ours.close()
-            raise ToolMissing(
-                f"{error.name} is not installed; install it with: pip install 'penstock[iceberg]'"
-            ) from error
         except BaseException:
             ours.close()
             raise

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli import output
+from penstock.cli import needs, output
 from penstock.cli.agent import ConfigArgument
 from penstock.cli.output import JsonOption
 from penstock.cli.pipeline import load_settings
@@ -97,6 +97,7 @@ def replay(
             output.line(f"{FOLD}: {count:,} given back to the pipeline, for its next batch")
     if len(unfolded) == len(chosen):
         return
+    needs.for_replay(settings)
     for target in make_sinks(settings):
         mine = [stored for stored in chosen if stored.letter.sink == target.name]
         if not mine:

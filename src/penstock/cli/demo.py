@@ -16,7 +16,7 @@ import typer
 from rich.console import Console
 from rich.live import Live
 
-from penstock.cli import output
+from penstock.cli import needs, output
 from penstock.cli.demo_run import Outcome, Plan, run
 from penstock.cli.interrupts import stop_on
 from penstock.cli.live_view import Figures, picture
@@ -66,6 +66,7 @@ def demo(
     if not cassandra and (version is not None or seconds is not None):
         raise InvalidInput("--version and --seconds go with --cassandra")
     settings = _log_settings(config)
+    output.warn_of_plain_kernels()
     console = Console()
     watched = console.is_terminal and not json
     if cassandra:
@@ -89,10 +90,8 @@ def _with_spark(wanted: bool | None) -> bool:
     """Whether the pipeline runs. Where nobody said so and something is missing, the demo goes on without it."""
     if wanted is False:
         return False
-    from penstock.pipeline.session import check_installed
-
     try:
-        check_installed()
+        needs.for_demo(cassandra=False)
     except ToolMissing as error:
         if wanted:
             raise
@@ -113,6 +112,7 @@ def _cassandra(
     watched: bool,
     json: bool,
 ) -> None:
+    needs.for_demo(cassandra=True)
     from penstock.cli import demo_cassandra
     from penstock.sandbox.cassandra_jars import LATEST
 

@@ -10,7 +10,7 @@ import typer
 
 from penstock.cli import output
 from penstock.cli.output import JsonOption
-from penstock.cli.places import DirectoryArgument
+from penstock.cli.places import DirectoryArgument, check_directory
 from penstock.cli.sql import ConfigOption
 from penstock.errors import InvalidInput
 from penstock.system.addresses import refusal
@@ -31,6 +31,8 @@ def listen(
     if (reason := refusal(directory)) is not None:
         raise InvalidInput(reason)
     settings = load(config)
+    check_directory(directory)
+    output.warn_of_plain_kernels()
     wanted = settings.listener
     if path is not None:
         wanted = ListenerSettings.model_validate({**wanted.model_dump(), "path": path})

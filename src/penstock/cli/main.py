@@ -6,8 +6,8 @@ Penstock raises on purpose never shows a traceback; a mistake in Penstock does.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
+from typing import Annotated
 
 import typer
 
@@ -18,7 +18,7 @@ from penstock.cli.demo import demo
 from penstock.cli.listen import listen
 from penstock.cli.run import run
 from penstock.cli.sql import sql
-from penstock.cli.version import version
+from penstock.cli.version import print_version, version
 from penstock.errors import PenstockError
 from penstock.system.descriptors import raise_limit
 from penstock.telemetry import set_up_logging
@@ -46,12 +46,21 @@ app.command("listen")(listen)
 app.command("version")(version)
 
 
+@app.callback()
+def about(
+    _version: Annotated[
+        bool, typer.Option("--version", callback=print_version, is_eager=True, help="Print the version and end.")
+    ] = False,
+) -> None:
+    """Options of the command itself."""
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
-    set_up_logging(os.environ.get("PENSTOCK_LOG_LEVEL", "warning"))
     raise_limit()
     output.take_any_text()
     try:
+        set_up_logging(output.log_level("warning"))
         app(args=None if arguments is None else list(arguments), prog_name="penstock")
     except PenstockError as error:
         output.report(error)

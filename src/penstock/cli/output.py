@@ -17,15 +17,21 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, NoReturn
 
+import structlog
 import typer
 from rich.console import Console
 
-from penstock.errors import InvalidInput, PenstockError
+from penstock.errors import InvalidInput, InvalidSetting, PenstockError
+from penstock.system import kernels
+
+log = structlog.get_logger()
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, one object per line.")]
 
 _AGO = re.compile(r"(\d+(?:\.\d+)?)\s*(us|ms|s|m|h|d)", re.ASCII)
 _AGO_US = {"us": 1, "ms": 1000, "s": 10**6, "m": 60 * 10**6, "h": 3600 * 10**6, "d": 86400 * 10**6}
+_LEVEL_VARIABLE = "PENSTOCK_LOG_LEVEL"
+_LEVELS = ("debug", "info", "warning", "error", "critical")
 _SIZE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 # Control characters in names or values must not reach the terminal, where they could redraw it.
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
@@ -91,8 +97,22 @@ def report(error: PenstockError) -> None:
     # Statement errors draw a caret under the place, so their line breaks stay.
     text = "\n".join(plain(part) for part in str(error).splitlines())
     note(f"{mark} {text}")
-    if error.hint:
-        note(f"  hint: {error.hint}")
+    if error.advice:
+        note(f"  hint: {error.advice}")
+
+
+def log_level(usual: str) -> str:
+    """The level of log events that PENSTOCK_LOG_LEVEL asks for, or the usual one."""
+    level = os.environ.get(_LEVEL_VARIABLE) or usual
+    if level.lower() not in _LEVELS:
+        raise InvalidSetting(f"no such level: {level[:40]!r}; one of {', '.join(_LEVELS)}", variable=_LEVEL_VARIABLE)
+    return level
+
+
+def warn_of_plain_kernels() -> None:
+    """Say loudly when the kernels run as plain Python, before anything that they make slow."""
+    if (reason := kernels.complaint()) is not None:
+        log.warning("kernels are plain Python", reason=reason, remedy=kernels.REMEDY)
 
 
 def progress_console() -> Console:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 import time
@@ -19,7 +18,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from penstock.cli import output
+from penstock.cli import needs, output
 from penstock.cli.agent import ConfigArgument, RunGroup
 from penstock.cli.output import JsonOption
 from penstock.errors import InvalidInput
@@ -49,10 +48,13 @@ def pipeline(
     json: JsonOption = False,
 ) -> None:
     """Merge the change logs of all nodes on Spark and deliver them, until Ctrl-C or SIGTERM."""
+    set_up_logging(output.log_level("warning"))
+    settings = load_settings(config)
+    needs.for_pipeline(settings)
+    output.warn_of_plain_kernels()
     from penstock.pipeline.pipeline import Pipeline
 
-    set_up_logging(os.environ.get("PENSTOCK_LOG_LEVEL", "warning"))
-    settings = as_submitted(load_settings(config))
+    settings = as_submitted(settings)
     made = Pipeline(settings)
     with ExitStack() as opened:
         if settings.pipeline.http_port is not None:

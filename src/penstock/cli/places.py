@@ -41,10 +41,12 @@ def find(root: str, table: str | None = None, log: str | None = None) -> list[Pl
     """Every log at or below `root`, in order of its path; an error when there is none."""
     if (reason := refusal(root)) is not None:
         raise InvalidInput(reason)
-    if not os.path.isdir(root):
-        reason = "not a directory" if os.path.exists(root) else "no such directory"
-        raise StorageError(reason, directory=root)
-    found = [_place(directory) for directory in _directories(root)]
+    check_directory(root)
+    denied: list[OSError] = []
+    found = [_place(directory) for directory in _directories(root, denied)]
+    if not found and denied:
+        reason = denied[0].strerror or "refused"
+        raise StorageError(f"cannot look for change logs: {reason}", directory=denied[0].filename)
     if not found:
         raise InvalidInput(f"no change log here: neither this directory nor one below it has a {identity.NAME}: {root}")
     chosen = [place for place in found if table in (None, str(place.table)) and log in (None, place.name)]
@@ -52,6 +54,18 @@ def find(root: str, table: str | None = None, log: str | None = None) -> list[Pl
         wanted = " ".join(part for part in (table, f"log {log}" if log is not None else None) if part)
         raise InvalidInput(f"no log of {wanted} below {root}; there are: {_listed(found)}")
     return chosen
+
+
+def check_directory(path: str) -> None:
+    """Raise StorageError, with the reason, unless the path is a directory that can be read."""
+    try:
+        os.scandir(path).close()
+    except FileNotFoundError:
+        raise StorageError("no such directory", directory=path) from None
+    except NotADirectoryError:
+        raise StorageError("not a directory", directory=path) from None
+    except OSError as error:
+        raise StorageError(f"cannot look into the directory: {error.strerror}", directory=path) from error
 
 
 def choose(root: str, table: str | None = None, log: str | None = None) -> Place:
@@ -62,11 +76,11 @@ def choose(root: str, table: str | None = None, log: str | None = None) -> Place
     return found[0]
 
 
-def _directories(root: str) -> list[str]:
+def _directories(root: str, denied: list[OSError]) -> list[str]:
     if os.path.exists(os.path.join(root, identity.NAME)):
         return [root]
     found = []
-    for directory, below, names in os.walk(root):
+    for directory, below, names in os.walk(root, onerror=denied.append):
         if identity.NAME in names:
             found.append(directory)
             below.clear()

@@ -16,7 +16,7 @@ from contextlib import suppress
 
 import typer
 
-from penstock.cli import output
+from penstock.cli import needs, output
 from penstock.cli.agent import ConfigArgument
 from penstock.cli.output import JsonOption
 from penstock.cli.pipeline import load_settings
@@ -31,6 +31,7 @@ _END_S = 120.0
 def run(config: ConfigArgument, json: JsonOption = False) -> None:
     """Run the agent and, when sinks are named, the pipeline, until Ctrl-C or SIGTERM."""
     settings = load_settings(config)
+    needs.for_run(settings)
     parts = ["agent"]
     if settings.pipeline.sinks:
         parts.append("pipeline")

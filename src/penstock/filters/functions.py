@@ -15,25 +15,27 @@ from penstock.errors import InvalidSetting
 from penstock.model.predicate import quoted_name
 
 Function = Callable[..., Any]
+# The settings that name functions.
+_SECTION = "functions"
 
 
 class Functions(Mapping[str, Function]):
     """Callables by name. Lookup is by the name that a parsed statement holds."""
 
-    def __init__(self, callables: Mapping[str, Function] | None = None) -> None:
+    def __init__(self, callables: Mapping[str, Function] | None = None, setting: str = _SECTION) -> None:
         self._callables: dict[str, Function] = {}
         for name, function in (callables or {}).items():
             known = canonical_name(name)
             if known in self._callables:
-                raise InvalidSetting(f"two functions have the name {quoted_name(known)}", setting=f"functions.{name}")
+                raise InvalidSetting(f"two functions have the name {quoted_name(known)}", setting=f"{setting}.{name}")
             if not callable(function):
-                raise InvalidSetting("the function cannot be called", setting=f"functions.{name}")
+                raise InvalidSetting("the function cannot be called", setting=f"{setting}.{name}")
             self._callables[known] = function
 
     @classmethod
-    def load(cls, section: Mapping[str, str]) -> Functions:
+    def load(cls, section: Mapping[str, str], setting: str = _SECTION) -> Functions:
         """Import what the settings name. InvalidSetting says which setting cannot be used, and why."""
-        return cls({name: _imported(name, path) for name, path in section.items()})
+        return cls({name: _imported(f"{setting}.{name}", path) for name, path in section.items()}, setting)
 
     def __getitem__(self, name: str) -> Function:
         return self._callables[name]
@@ -65,8 +67,7 @@ def takes(function: Function, count: int) -> bool:
     return True
 
 
-def _imported(name: str, path: str) -> Function:
-    setting = f"functions.{name}"
+def _imported(setting: str, path: str) -> Function:
     module_name, colon, attribute = path.partition(":")
     if not (module_name and colon and attribute):
         raise InvalidSetting(f'{path!r} does not name a function; write "module:callable"', setting=setting)

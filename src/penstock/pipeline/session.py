@@ -20,7 +20,9 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from penstock.errors import ToolMissing, Unreachable
+from penstock.errors import SparkFailed, ToolMissing
+from penstock.pipeline import spark_version
+from penstock.system import extras
 from penstock.system.java import java_major, javas
 
 if TYPE_CHECKING:
@@ -32,6 +34,8 @@ _JAVA_LEAST = 17
 _ON_CLUSTERS = "docs/concepts/threats.md"
 # Keeps Python from looking for modules in the working directory first.
 SAFE_PATH = "PYTHONSAFEPATH"
+# spark-submit sets this variable, and has a Java machine running already.
+_SUBMITTED = "PYSPARK_GATEWAY_PORT"
 
 # The checkpoint manager that writes through the plain file system API halves what a small batch costs. Adaptive
 # execution plans again what a job of one shuffle cannot gain from. A batch is a few large rows, so code that is made
@@ -106,14 +110,15 @@ def find_java() -> Path:
 
 def check_installed() -> None:
     """Raise ToolMissing when there is no PySpark here, or no Java that it can use."""
-    if importlib.util.find_spec("pyspark") is None:
-        raise ToolMissing("PySpark is not installed; install it with: pip install 'penstock[spark,delta]'")
-    find_java()
+    extras.need("Spark's pipeline", ("spark",))
+    spark_version.check()
+    if _SUBMITTED not in os.environ:
+        find_java()
 
 
 def submitted() -> dict[str, str]:
     """Spark's settings as spark-submit was given them; none when this process was not started by it."""
-    if "PYSPARK_GATEWAY_PORT" not in os.environ or importlib.util.find_spec("pyspark") is None:
+    if _SUBMITTED not in os.environ or importlib.util.find_spec("pyspark") is None:
         return {}
     from pyspark import SparkConf, SparkContext
 
@@ -127,10 +132,9 @@ def spark_session(name: str, master: str, own: Mapping[str, str], scratch: Path 
 
     `scratch` is an empty directory for what Spark leaves behind; see the module of that name.
     """
-    try:
-        from pyspark.sql import SparkSession
-    except ImportError as error:
-        raise ToolMissing("PySpark is not installed; install it with: pip install 'penstock[spark]'") from error
+    extras.need("Spark's pipeline", ("spark",))
+    from pyspark.sql import SparkSession
+
     active = SparkSession.getActiveSession()
     if active is not None:
         return active
@@ -152,7 +156,7 @@ def spark_session(name: str, master: str, own: Mapping[str, str], scratch: Path 
             _start_java(settings, scratch)
         return builder.getOrCreate()
     except Exception as error:
-        raise Unreachable(f"Spark did not start: {str(error).splitlines()[0][:300]}", master=master) from error
+        raise SparkFailed(f"Spark did not start: {str(error).splitlines()[0][:300]}", master=master) from error
 
 
 def _settings(master: str, own: Mapping[str, str], scratch: Path | None, *, submitted: bool) -> dict[str, str]:

@@ -40,6 +40,7 @@ from penstock.serve.log_blocks import LogBlocks
 from penstock.serve.metrics import AgentMetrics
 from penstock.serve.tally import Tally, metrics_text
 from penstock.settings import HttpSettings
+from penstock.system import kernels
 
 log = structlog.get_logger()
 
@@ -96,7 +97,7 @@ def application(endpoints: Endpoints, logs: LogBlocks | None = None, tallies: Se
         return PlainTextResponse("pong\n", headers=_NO_CACHE)
 
     def health(_: Request) -> Response:
-        checks = endpoints.checks()
+        checks = {**endpoints.checks(), **_kernels()}
         healthy = all(check["healthy"] or check.get("degraded") for check in checks.values())
         return JSONResponse(checks, status_code=200 if healthy else 500, headers=_NO_CACHE)
 
@@ -119,6 +120,15 @@ def application(endpoints: Endpoints, logs: LogBlocks | None = None, tallies: Se
         *(logs.routes() if logs is not None else []),
     ]
     return Starlette(routes=routes, exception_handlers={Exception: failed})
+
+
+def _kernels() -> dict[str, dict[str, Any]]:
+    """A check that is there only when the kernels run as plain Python: it works, and slowly."""
+    reason = kernels.complaint()
+    if reason is None:
+        return {}
+    message = f"kernels are plain Python: {reason}. {kernels.REMEDY}"
+    return {"kernels": {"healthy": False, "degraded": True, "message": message}}
 
 
 def health_checks(status: AgentStatus) -> dict[str, dict[str, Any]]:

@@ -23,6 +23,7 @@ from penstock.capture.cassandra.snapshot.status import SnapshotStatus
 from penstock.errors import InvalidSetting, StorageError
 from penstock.serve.http import HttpServer, health_checks
 from penstock.settings import HttpSettings
+from penstock.system import kernels
 
 PATHS = ["/ping", "/health", "/buildinfo", "/metrics"]
 TOKEN = "a token of some length"
@@ -107,6 +108,16 @@ def test_health_is_500_and_names_the_part_that_does_not_work(change: dict[str, A
     assert [name for name, check in checks.items() if not check["healthy"]] == [part, "cassandra-cdc-health-check"]
     assert said in checks[part]["message"]
     assert json.loads(checks["cassandra-cdc-health-check"]["message"])[part] is False
+
+
+def test_health_names_plain_kernels_and_stays_200(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "all_compiled", lambda: False)
+    with serving() as server:
+        answer = get(server, "/health")
+    assert answer.status_code == 200
+    check = answer.json()["kernels"]
+    assert (check["healthy"], check["degraded"]) == (False, True)
+    assert "apt-get install gcc" in check["message"]
 
 
 def test_metrics_are_prometheus_text() -> None:

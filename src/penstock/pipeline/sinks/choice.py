@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
-from penstock.errors import InvalidSetting, ToolMissing
+from penstock.errors import InvalidSetting, PenstockError
 from penstock.filters.functions import Functions
 from penstock.model.spelling import did_you_mean
 from penstock.pipeline.sinks.sink import Sink
 from penstock.settings import Settings
+from penstock.system import extras
 
-# Where each built-in sink is, what it is made of, and the extra that brings its library.
+_OWN = "pipeline.own_sinks"
+# Where each built-in sink is, what it is made of, and the extras that bring its library.
 _BUILT_IN = {
-    "kafka": ("penstock.pipeline.sinks.kafka.kafka_sink", "KafkaSink", "kafka"),
-    "search": ("penstock.pipeline.sinks.search.search_sink", "SearchSink", "spark"),
-    "delta": ("penstock.pipeline.sinks.lakehouse.delta_sink", "DeltaSink", "delta"),
-    "iceberg": ("penstock.pipeline.sinks.lakehouse.iceberg_sink", "IcebergSink", "iceberg"),
-    "files": ("penstock.pipeline.sinks.files", "FilesSink", "spark"),
-    "console": ("penstock.pipeline.sinks.console", "ConsoleSink", "spark"),
+    "kafka": ("penstock.pipeline.sinks.kafka.kafka_sink", "KafkaSink", ("kafka",)),
+    "search": ("penstock.pipeline.sinks.search.search_sink", "SearchSink", ()),
+    "delta": ("penstock.pipeline.sinks.lakehouse.delta_sink", "DeltaSink", ("delta",)),
+    "iceberg": ("penstock.pipeline.sinks.lakehouse.iceberg_sink", "IcebergSink", ("iceberg",)),
+    "files": ("penstock.pipeline.sinks.files", "FilesSink", ()),
+    "console": ("penstock.pipeline.sinks.console", "ConsoleSink", ()),
 }
 
 
@@ -32,21 +34,29 @@ def make_sinks(settings: Settings) -> tuple[Sink, ...]:
     return tuple(_make(name, settings) for name in names)
 
 
+def _make_own(name: str, path: str, options: Mapping[str, object]) -> Sink:
+    """A user's sink. Whatever its code raises is told as what it is, and where it was named."""
+    setting = f"pipeline.own_sinks.{name}"
+    kind = Functions.load({name: path}, _OWN)[name.lower()]
+    try:
+        made = kind(options)
+    except PenstockError:
+        raise
+    except Exception as error:
+        raise InvalidSetting(f"{path} failed: {type(error).__name__}: {error}", setting=setting) from error
+    if not isinstance(made, Sink):
+        raise InvalidSetting(f"{path} is no Sink", setting=setting)
+    return made
+
+
 def _make(name: str, settings: Settings) -> Sink:
     own = settings.pipeline.own_sinks.get(name)
     if own is not None:
-        made = Functions.load({name: own})[name.lower()](settings.pipeline.own_sink_options.get(name, {}))
-        if not isinstance(made, Sink):
-            raise InvalidSetting(f"{own} is no Sink", setting=f"pipeline.own_sinks.{name}")
-        return made
+        return _make_own(name, own, settings.pipeline.own_sink_options.get(name, {}))
     if name not in _BUILT_IN:
         known = [*_BUILT_IN, *settings.pipeline.own_sinks]
         raise InvalidSetting(f"no such sink: {name[:40]!r}{did_you_mean(name, known)}", setting="pipeline.sinks")
-    module, attribute, extra = _BUILT_IN[name]
-    try:
-        kind: Callable[..., Sink] = getattr(importlib.import_module(module), attribute)
-    except ImportError as error:
-        raise ToolMissing(
-            f"the sink {name} needs the library {error.name}; install it with: pip install 'penstock[{extra}]'"
-        ) from error
+    module, attribute, needed = _BUILT_IN[name]
+    extras.need(f"the sink {name}", needed)
+    kind: Callable[..., Sink] = getattr(importlib.import_module(module), attribute)
     return kind(getattr(settings, name))

@@ -14,7 +14,8 @@ _ARCHIVE = "pyspark.zip"
 
 def without_archives(paths: list[str]) -> list[str]:
     """The path without the archives, and the jars, of a PySpark that is installed on the same path."""
-    dropped = {os.path.dirname(os.path.abspath(__file__))}
+    # Links are followed on both sides: left on the path, this module would find itself again and again.
+    dropped = {os.path.dirname(os.path.realpath(__file__))}
     real = {os.path.realpath(path) for path in paths}
     for path in paths:
         # The archive is <site>/pyspark/python/lib/pyspark.zip.

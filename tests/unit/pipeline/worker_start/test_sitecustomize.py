@@ -57,6 +57,13 @@ def test_python_runs_it_and_then_the_one_that_was_there_before(tmp_path: Path) -
     assert run(code, *archives, OWN, str(tmp_path / "site")) == "False False"
 
 
+def test_it_ends_where_the_environment_is_reached_through_a_link(tmp_path: Path) -> None:
+    linked = tmp_path / "linked"
+    linked.symlink_to(OWN)
+    code = "import sys; print('sitecustomize' in sys.modules, any('linked' in path for path in sys.path))"
+    assert run(code, str(linked)) == "True False"
+
+
 def test_reading_imports_neither_pandas_nor_settings_of_other_parts(tmp_path: Path) -> None:
     write(tmp_path, "orders", 0, 3)
     code = f"""

@@ -16,6 +16,7 @@ from typing import Any
 
 from penstock.errors import InvalidSetting
 from penstock.settings import CassandraSettings
+from penstock.system import extras
 
 _QUANTITY = re.compile(r"\s*(\d+)\s*([A-Za-zµ]*)\s*", re.ASCII)
 _BYTES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
@@ -65,10 +66,9 @@ class NodeDirectories:
 
 def load(file: str) -> CassandraYaml:
     """Read the file. Raises InvalidSetting that names the line or the key."""
-    try:
-        import yaml
-    except ImportError as error:
-        raise InvalidSetting('reading cassandra.yaml needs: pip install "penstock[cassandra]"', file=file) from error
+    extras.need("reading cassandra.yaml", ("cassandra",))
+    import yaml
+
     try:
         content = yaml.safe_load(Path(file).read_text(encoding="utf-8"))
     except OSError as error:

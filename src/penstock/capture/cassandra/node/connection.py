@@ -18,6 +18,7 @@ from pydantic import SecretStr
 from penstock.capture.cassandra.node import tls_stores
 from penstock.errors import InvalidSetting, Unreachable
 from penstock.settings import CassandraSettings
+from penstock.system import extras
 
 if TYPE_CHECKING:
     from cassandra.cluster import Cluster, Session
@@ -67,12 +68,11 @@ def connect(settings: CassandraSettings) -> Connection:
     """Connect to a contact point. Raises Unreachable when none answers or the login is refused."""
     if not settings.contact_points:
         raise InvalidSetting("no node to connect to: cassandra.contact_points is empty")
-    try:
-        from cassandra import UnresolvableContactPoints
-        from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile
-        from cassandra.policies import DCAwareRoundRobinPolicy, TokenAwarePolicy
-    except ImportError as error:
-        raise InvalidSetting('the Cassandra driver is not installed: pip install "penstock[cassandra]"') from error
+    extras.need("a CQL connection", ("cassandra",))
+    from cassandra import UnresolvableContactPoints
+    from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile
+    from cassandra.policies import DCAwareRoundRobinPolicy, TokenAwarePolicy
+
     policy = TokenAwarePolicy(DCAwareRoundRobinPolicy(local_dc=settings.local_data_centre or ""))
     profile = ExecutionProfile(load_balancing_policy=policy, request_timeout=settings.connect_timeout_s)
     points = ", ".join(settings.contact_points)

@@ -14,6 +14,7 @@ import cramjam
 from penstock.capture.cassandra.segments.compression import SECTION_BYTES_MAX, compress_lz4, expand_lz4, reachable
 from penstock.capture.cassandra.segments.segment import Encryption
 from penstock.errors import KeyStoreError
+from penstock.system.extras import install_line
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers import Cipher
@@ -134,7 +135,7 @@ def _library() -> tuple[dict[str, Any], dict[str, Any]]:
         from cryptography.hazmat.decrepit.ciphers import modes as old_modes
         from cryptography.hazmat.primitives.ciphers import algorithms, modes
     except ImportError as error:
-        message = "reading encrypted logs needs the package cryptography: install penstock[cassandra]"
+        message = f"reading encrypted logs needs the package cryptography: {install_line(['cassandra'])}"
         raise KeyStoreError(message) from error
     known = {"aes": algorithms.AES, "desede": old.TripleDES, "blowfish": old.Blowfish}
     return known, {

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from penstock.capture.cassandra.segments.keys import jceks, pkcs12
 from penstock.errors import KeyStoreError
 from penstock.log.refusal import refused
+from penstock.system.extras import install_line
 
 STORE_BYTES_MAX = 16 << 20
 
@@ -94,6 +95,6 @@ def _check_library() -> None:
     try:
         import cryptography
     except ImportError as error:
-        message = "opening a key store needs the package cryptography: install penstock[cassandra]"
+        message = f"opening a key store needs the package cryptography: {install_line(['cassandra'])}"
         raise KeyStoreError(message) from error
     del cryptography

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 
 from penstock.capture.cassandra.segments.segment import segment_name
 from penstock.errors import InvalidInput, StorageError
@@ -29,11 +30,14 @@ def find(paths: list[str]) -> list[str]:
 
 
 def _below(path: str) -> list[str]:
-    if not os.path.isdir(path):
-        if not os.path.exists(path):
-            raise StorageError("no such file or directory", path=path)
-        # A path that somebody gives may be a link; what lies in a directory may not.
-        return [os.path.realpath(path) if os.path.islink(path) else path]
+    try:
+        if not stat.S_ISDIR(os.stat(path).st_mode):
+            # A path that somebody gives may be a link; what lies in a directory may not.
+            return [os.path.realpath(path) if os.path.islink(path) else path]
+    except FileNotFoundError:
+        raise StorageError("no such file or directory", path=path) from None
+    except OSError as error:
+        raise StorageError(f"cannot look there: {error.strerror}", path=path) from error
     try:
         names = [name for entry in os.listdir(path) if (name := segment_name(entry)) is not None]
     except OSError as error:

@@ -229,9 +229,9 @@ def test_header_waits_for_room_on_the_disk() -> None:
     made = logs("d", {}, files)
     made.begin_files([sample.SCHEMA], never)
     files.disk.capacity = files.disk.used
-    waited: list[DiskFull] = []
+    waited: list[Exhausted] = []
 
-    def pause(full: DiskFull) -> None:
+    def pause(full: Exhausted) -> None:
         waited.append(full)
         files.disk.capacity = None
 

@@ -186,7 +186,7 @@ def test_without_the_package_the_message_says_what_to_install(
         return real(name, *rest)
 
     monkeypatch.setattr(builtins, "__import__", missing)
-    with pytest.raises(KeyStoreError, match=r"install penstock\[cassandra\]"):
+    with pytest.raises(KeyStoreError, match=r"pip install \"penstock\[cassandra\]\""):
         KeyStore.open(str(stores["jceks"]), PASSWORD)
 
 
