@@ -205,7 +205,7 @@ def _loss(text: str) -> OnLoss:
 
 def _retention(text: str) -> Retention:
     try:
-        found = Retention(**json_text.loads(text))
+        found = Retention(**json_text.parse(text))
         for least, value in ((0, found.bytes_max), (0, found.age_s_max), (1, found.subscriber_expiry_s)):
             if value is not None and (type(value) is not int or value < least):
                 raise ValueError("no such number")
