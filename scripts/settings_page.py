@@ -36,6 +36,11 @@ unknown name is refused, with the file or variable it stands in and the nearest 
 ```
 penstock: unknown setting log.codek; did you mean log.codec? (file penstock.toml)
 ```
+
+Any value may be a reference, so that no secret need stand in the file: `"${file:/etc/penstock/kafka-password}"` is the
+content of a file, `"${env:KAFKA_PASSWORD}"` that of a variable, `"${command:pass show kafka}"` what a program prints,
+without the line break at its end. A file that every user of the machine can read is warned about. Whoever may write
+this file can have commands run and code loaded: keep it writable by the operator alone.
 """
 _FUNCTIONS = """
 ```toml

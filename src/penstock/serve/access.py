@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import ipaddress
 import ssl
 from pathlib import Path
 
 from penstock.errors import InvalidSetting
+from penstock.settings.secrets import warn_if_open
+from penstock.system.addresses import is_loopback
 
 _TOKEN_BYTES_MAX = 4096
 _TOKEN_LENGTH_MIN = 16
@@ -27,6 +28,7 @@ class Token:
     @classmethod
     def read(cls, file: Path) -> Token:
         """The token that a file holds; white space around it is not part of it."""
+        warn_if_open(file)
         try:
             with file.open("rb") as opened:
                 token = opened.read(_TOKEN_BYTES_MAX + 1).strip()
@@ -48,6 +50,8 @@ def tls_context(host: str | None, certificate_file: Path | None, key_file: Path 
         if host is not None and not is_loopback(host):
             raise InvalidSetting("listening beyond the loopback needs TLS", host=host)
         return None
+    if key_file is not None:
+        warn_if_open(key_file)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
@@ -56,11 +60,3 @@ def tls_context(host: str | None, certificate_file: Path | None, key_file: Path 
         reason = error.strerror or "not a certificate and its key"
         raise InvalidSetting(f"cannot use the certificate: {reason}", file=certificate_file) from error
     return context
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can connect to the address."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -34,13 +34,14 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 import penstock
 from penstock.capture.cassandra.agent.status import AgentStatus
 from penstock.errors import InvalidSetting
-from penstock.serve.access import Token, is_loopback, tls_context
+from penstock.serve.access import Token, tls_context
 from penstock.serve.door import Bounds, Door, Place, bind
 from penstock.serve.log_blocks import LogBlocks
 from penstock.serve.metrics import AgentMetrics
 from penstock.serve.tally import Tally, metrics_text
 from penstock.settings import HttpSettings
 from penstock.system import kernels
+from penstock.system.addresses import is_loopback
 
 log = structlog.get_logger()
 

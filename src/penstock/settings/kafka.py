@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, Field, SecretStr, model_validator
 
 from penstock.settings.pipeline import RecordType, SchemaPolicy
 from penstock.settings.section import FunctionPath, Names, Section
+from penstock.system.addresses import keeps_secrets
 
 
 class Serialisation(StrEnum):
@@ -102,6 +103,8 @@ class KafkaSettings(Section):
     """A file that holds the password and nothing else."""
     registry_ca_file: Path | None = None
     """The certificates (PEM) that the registry's must be signed by; none: the system's."""
+    registry_plain_http: bool = False
+    """Send the login without TLS beyond this machine too, as where the network itself is encrypted."""
     registry_timeout_s: float = Field(default=30.0, gt=0)
     """A request to the registry that is not answered within this time has failed, and is made again with the batch."""
     compatibility: Compatibility | None = None
@@ -163,6 +166,11 @@ class KafkaSettings(Section):
                 raise ValueError("registry_url: a login belongs into registry_username and registry_password_file")
         if self.registry_password is not None and self.registry_password_file is not None:
             raise ValueError("registry_password or registry_password_file, not both")
+        password = self.registry_password or self.registry_password_file
+        shown = password is not None and not self.registry_plain_http
+        if shown and self.registry_url is not None and not keeps_secrets(self.registry_url):
+            reason = "the login would be sent in the clear; use https://, or registry_plain_http = true"
+            raise ValueError(f"registry_url: {reason}")
         if self.decimals is Handling.LONG:
             raise ValueError("decimals is double, precise or string")
         if self.varints is Handling.DOUBLE:

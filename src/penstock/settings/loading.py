@@ -18,6 +18,7 @@ from pydantic import ValidationError
 
 from penstock.errors import InvalidSetting
 from penstock.settings.model import Settings
+from penstock.settings.secrets import resolve
 from penstock.settings.section import Section
 
 # A variable is a setting when it has this prefix and a double underscore; PENSTOCK_NATIVE, for one, is not.
@@ -51,6 +52,7 @@ def build(
         if isinstance(group, dict):
             group[field] = value
             origins[section, field] = {"variable": variable}
+    tree = resolve(tree, os.environ if environ is None else environ)
     try:
         return Settings.model_validate(tree)
     except ValidationError as error:

@@ -9,6 +9,7 @@ from pydantic import Field, SecretStr, model_validator
 
 from penstock.settings.loss import OnLoss
 from penstock.settings.section import Directories, FunctionPath, Names, Section
+from penstock.system.addresses import has_login, keeps_secrets
 
 
 class RecordType(StrEnum):
@@ -105,6 +106,14 @@ class PipelineSettings(Section):
         taken = {"kafka", "search", "delta", "iceberg", "files", "console", "fold"} & set(self.own_sinks)
         if taken:
             raise ValueError(f"own_sinks: {', '.join(sorted(taken))} is the name of a built-in sink or of the fold")
+        return self
+
+    @model_validator(mode="after")
+    def _tokens_stay_secret(self) -> PipelineSettings:
+        if any(map(has_login, self.agents)):
+            raise ValueError("agents: a login does not belong into an address; the token is in agents_token_file")
+        if self.agents_token_file is not None and not all(map(keeps_secrets, self.agents)):
+            raise ValueError("agents: the token would be sent in the clear; use https:// beyond this machine")
         return self
 
 

@@ -11,6 +11,7 @@ from pydantic import Field, SecretStr, model_validator
 
 from penstock.settings.pipeline import RecordType, SchemaPolicy
 from penstock.settings.section import Names, Section
+from penstock.system.addresses import keeps_secrets
 
 
 class TextFields(StrEnum):
@@ -48,6 +49,8 @@ class SearchSettings(Section):
     """The certificates (PEM) that the nodes' must be signed by; none: the system's."""
     tls_verify_host: bool = True
     """Whether a node's certificate must name the address that was connected to."""
+    plain_http: bool = False
+    """Send the login without TLS beyond this machine too, as where the network itself is encrypted."""
     bulk_bytes_max: int = Field(default=8 << 20, ge=1024, le=100 << 20)
     """One bulk request holds at most this much, before compression; a larger document goes alone."""
     bulk_documents_max: int = Field(default=5000, ge=1)
@@ -92,6 +95,9 @@ class SearchSettings(Section):
             raise ValueError("api_key or api_key_file, not both")
         if self.username is not None and (self.api_key is not None or self.api_key_file is not None):
             raise ValueError("a user or an API key, not both")
+        secret = self.password or self.password_file or self.api_key or self.api_key_file
+        if secret is not None and not self.plain_http and not all(map(keeps_secrets, self.urls)):
+            raise ValueError("urls: the login would be sent in the clear; use https://, or plain_http = true")
         return self
 
 

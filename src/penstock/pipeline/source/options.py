@@ -19,7 +19,7 @@ from penstock.model.schema import TableId
 from penstock.pipeline.source.held import NOTHING, Held
 from penstock.settings.loss import OnLoss
 from penstock.system import json_text
-from penstock.system.addresses import refusal
+from penstock.system.addresses import has_login, keeps_secrets, refusal
 
 RUNS, FLAT = "runs", "flat"
 EARLIEST, LATEST, COMMITTED = "earliest", "latest", "committed"
@@ -112,7 +112,13 @@ def _check(options: SourceOptions) -> None:
         raise InvalidSetting("starting = committed needs option subscription")
     for address in options.agents:
         if not address.startswith(("https://", "http://")):
-            raise InvalidSetting("an agent's address begins with https:// or http://", agent=address)
+            raise InvalidSetting("an agent's address begins with https:// or http://")
+        if has_login(address):
+            raise InvalidSetting("a login does not belong into an agent's address; the token is in token_file")
+        if options.token_file is not None and not keeps_secrets(address):
+            raise InvalidSetting(
+                "the token would be sent in the clear; use https:// beyond this machine", agent=address
+            )
 
 
 def _names(text: str) -> tuple[str, ...]:

@@ -35,6 +35,7 @@ from penstock.log.subscription import Start
 from penstock.log.watermark import Watermark
 from penstock.model.position import Position
 from penstock.model.schema import TableId
+from penstock.settings.secrets import warn_if_open
 from penstock.system import json_text
 
 T = TypeVar("T")
@@ -343,6 +344,7 @@ def _read_only(path: str) -> NoReturn:
 
 
 def _token(file: str) -> str:
+    warn_if_open(Path(file))
     try:
         return Path(file).read_text("utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:

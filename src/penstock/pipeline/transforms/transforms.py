@@ -29,6 +29,7 @@ from penstock.pipeline.transforms.patterns import first_for_table, fits, parts
 from penstock.pipeline.transforms.projection import Projection
 from penstock.pipeline.transforms.row_filter import RowFilter, select
 from penstock.settings import RecordType, TransformSettings
+from penstock.settings.secrets import warn_if_open
 
 # Debezium's letters; c and i are the two that its connectors have for an insert.
 _LETTERS = {
@@ -218,6 +219,7 @@ def _skipped(names: Iterable[str]) -> pa.Array | None:
 
 def _salt(settings: TransformSettings) -> bytes | None:
     if settings.mask_salt_file is not None:
+        warn_if_open(settings.mask_salt_file)
         try:
             return settings.mask_salt_file.read_bytes().strip()
         except OSError as error:

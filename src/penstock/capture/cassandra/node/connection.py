@@ -18,6 +18,7 @@ from pydantic import SecretStr
 from penstock.capture.cassandra.node import tls_stores
 from penstock.errors import InvalidSetting, Unreachable
 from penstock.settings import CassandraSettings
+from penstock.settings.secrets import warn_if_open
 from penstock.system import extras
 
 if TYPE_CHECKING:
@@ -117,6 +118,7 @@ def reason(error: Exception) -> str:
 
 def read_secret(path: Path, what: str) -> str:
     """The one secret that a file holds; the line break at its end is not part of it."""
+    warn_if_open(path)
     try:
         return path.read_text(encoding="utf-8").rstrip("\r\n")
     except (OSError, UnicodeDecodeError) as error:

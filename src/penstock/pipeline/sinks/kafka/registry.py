@@ -18,6 +18,7 @@ from urllib.parse import quote, urlsplit
 
 from penstock.errors import DeliveryFailed, InvalidSetting, SchemaUnfit, TargetRefused
 from penstock.settings.kafka import Compatibility, KafkaSettings
+from penstock.settings.secrets import warn_if_open
 from penstock.system import json_text
 
 _CONTENT = "application/vnd.schemaregistry.v1+json"
@@ -144,6 +145,7 @@ def _password(settings: KafkaSettings) -> str:
         return settings.registry_password.get_secret_value()
     if settings.registry_password_file is None:
         return ""
+    warn_if_open(settings.registry_password_file)
     try:
         return settings.registry_password_file.read_text(encoding="utf-8").strip()
     except OSError as error:

@@ -18,6 +18,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from penstock.errors import InvalidSetting, PenstockError, Retry
+from penstock.settings.secrets import warn_if_open
 from penstock.settings.sinks import SearchSettings
 from penstock.system import json_text
 
@@ -99,6 +100,8 @@ def _authorization(settings: SearchSettings) -> str | None:
 def _content(file: Path | None, setting: str) -> str | None:
     if file is None:
         return None
+    if not setting.endswith("ca_file"):
+        warn_if_open(file)
     try:
         return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

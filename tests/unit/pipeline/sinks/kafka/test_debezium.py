@@ -65,11 +65,11 @@ def test_converters_are_formats(given: dict[str, str], wanted: str) -> None:
 def test_a_registry_of_apicurio_is_asked_in_confluents_way() -> None:
     given = {
         "value.converter": "io.apicurio.registry.utils.converter.AvroConverter",
-        "value.converter.apicurio.registry.url": "http://registry:8080/apis/registry/v2",
+        "value.converter.apicurio.registry.url": "https://registry:8080/apis/registry/v2",
         "value.converter.basic.auth.user.info": "anne:se:cret",
     }
     kafka = build(pipeline_tree(given).sections, {}).kafka
-    assert kafka.registry_url == "http://registry:8080/apis/ccompat/v7"
+    assert kafka.registry_url == "https://registry:8080/apis/ccompat/v7"
     assert kafka.registry_password is not None
     assert (kafka.registry_username, kafka.registry_password.get_secret_value()) == ("anne", "se:cret")
 
