@@ -116,6 +116,10 @@ docs: install ## Make the generated pages and build the documentation into site/
 java: ## Say whether Java 17 is here, or how to install it (for real Cassandra nodes, and the benchmarks)
 	@scripts/check-java
 
+.PHONY: test-lowest
+test-lowest: install ## Run tests with the lowest versions that pyproject.toml declares, and write them down
+	@scripts/lowest $(BIN)/python
+
 .PHONY: wheel
 wheel: ## Build a wheel and an sdist into dist/, install both elsewhere and start them
 	@scripts/check-python $(PYTHON)
