@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from types import NoneType
+from typing import Annotated, Any, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints
+from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints, ValidationInfo, field_validator
+
+from penstock.settings.units import in_unit_of
 
 
 class Section(BaseModel):
@@ -17,6 +20,15 @@ class Section(BaseModel):
         # A refused value may be a secret in the wrong place, so errors never show it.
         hide_input_in_errors=True,
     )
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _units(cls, value: Any, info: ValidationInfo) -> Any:
+        """Sizes and times may be written with their unit."""
+        name = info.field_name or ""
+        field = cls.model_fields.get(name)
+        optional = field is not None and NoneType in get_args(field.annotation)
+        return in_unit_of(name, value, optional=optional)
 
 
 def _listed(value: object) -> object:
