@@ -36,6 +36,10 @@ unknown name is refused, with the file or variable it stands in and the nearest 
 ```
 penstock: unknown setting log.codek; did you mean log.codec? (file penstock.toml)
 ```
+
+A size or a time may be written with its unit, in quotation marks in the file: `"64KiB"`, `"10GiB"` (also `k`, `m`, `g`;
+`kB` and `MB` are powers of 1000), `"500ms"`, `"5s"`, `"10m"`, `"12h"`, `"7d"`. A bare number is in the unit that the
+setting's name has: `bytes`, `s`, `ms` or `hours`. `"none"` stands for no value where none is possible.
 """
 _FUNCTIONS = """
 ```toml

@@ -241,3 +241,37 @@ def test_statements_decide_which_logs_a_table_has(tmp_path: Path) -> None:
     wait_for(setup, 3)
     agent.end(signal.SIGTERM)
     assert setup.numbers("shop.orders@large") == [9]
+
+
+def test_caps_hold_in_an_agent_that_nobody_subscribes_to(tmp_path: Path) -> None:
+    setup = Setup(tmp_path)
+    setup.node.create()
+    agent = AgentProcess(
+        setup,
+        log={"file_bytes_max": "16KiB", "reserve_bytes": 0},
+        retention={"bytes_max": "128KiB", "every_s": "50ms"},
+        agent={"chunk_bytes": 8192},
+    )
+    agent.start()
+    setup.node.write(*range(5000), note="x" * 60)
+    setup.node.log.sync()
+    wait_for(setup, 1)
+    directory = setup.data / "shop.orders"
+    looking = threading.Event()
+
+    def bytes_of_log() -> int:
+        found = 0
+        for path in directory.glob("*.avro"):
+            with suppress(FileNotFoundError):
+                found += path.stat().st_size
+        return found
+
+    def last_file() -> int:
+        return max(int(path.name.split(".")[2]) for path in directory.glob("*.avro"))
+
+    # More went in than may stay, and what stays is what may.
+    while last_file() < 10 or bytes_of_log() > 128 << 10:
+        assert not looking.wait(0.02)
+    code, said = agent.end(signal.SIGTERM)
+    assert code == 0
+    assert "changes deleted that no subscription read" in said

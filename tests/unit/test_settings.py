@@ -90,3 +90,55 @@ def test_every_setting_is_on_the_reference_page_and_the_page_is_up_to_date() -> 
     assert page == settings_page.page(), "run `make docs`"
     for name in known_names():
         assert f"`{name.rsplit('.', 1)[-1]}`" in page
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("bytes_max", "10GiB", 10 << 30),
+        ("bytes_max", "64k", 64 << 10),
+        ("bytes_max", "1.5 MiB", 3 << 19),
+        ("bytes_max", "5MB", 5_000_000),
+        ("bytes_max", "4096", 4096),
+        ("bytes_max", "none", None),
+        ("keep_s", "7d", 604_800),
+        ("keep_s", "90m", 5400),
+        ("every_s", "250ms", 0.25),
+        ("disk_share_max", "0.25", 0.25),
+        ("age_s_max", "off", None),
+    ],
+)
+def test_sizes_and_times_have_units(file: Path, name: str, text: str, value: object) -> None:
+    file.write_text(f'[retention]\n{name} = "{text}"\n')
+    assert getattr(load(str(file), {}).retention, name) == value
+    assert getattr(load(None, {f"PENSTOCK_RETENTION__{name.upper()}": text}).retention, name) == value
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "reason"),
+    [
+        ("bytes_max", "10 parsecs", "unknown unit; write a size as 10GiB"),
+        ("keep_s", "5 GiB", "unknown unit; write a time as"),
+        ("keep_s", "1ms", "setting retention.keep_s"),
+        ("keep_s", "none", "setting retention.keep_s"),
+        ("bytes_max", "-1GiB", "setting retention.bytes_max"),
+    ],
+)
+def test_wrong_units_are_refused(file: Path, name: str, text: str, reason: str) -> None:
+    file.write_text(f'[retention]\n{name} = "{text}"\n')
+    with pytest.raises(InvalidSetting, match=reason):
+        load(str(file), {})
+
+
+def test_units_are_known_in_every_section() -> None:
+    found = load(
+        None,
+        {
+            "PENSTOCK_PIPELINE__BYTES_PER_BATCH": "64MiB",
+            "PENSTOCK_DELTA__VACUUM_RETENTION_HOURS": "7d",
+            "PENSTOCK_HTTP__REQUEST_S": "1m",
+            "PENSTOCK_KAFKA__QUEUE_BYTES_MAX": "2MiB",
+        },
+    )
+    assert (found.pipeline.bytes_per_batch, found.delta.vacuum_retention_hours) == (64 << 20, 168)
+    assert (found.http.request_s, found.kafka.queue_bytes_max) == (60, 2 << 20)

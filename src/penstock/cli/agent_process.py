@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 
 from penstock.capture.cassandra.agent.agent import Agent, Snapshots
 from penstock.capture.cassandra.agent.beginning import state_directory
@@ -20,6 +20,7 @@ from penstock.filters.functions import Functions
 from penstock.log import snapshot_requests
 from penstock.log.catalog import Catalog
 from penstock.log.table_logs import LogSpec
+from penstock.log.upkeep import Upkeep
 from penstock.model.schema import TableId, TableSchema
 from penstock.serve.http import HttpServer
 from penstock.serve.listener import Listener
@@ -55,15 +56,18 @@ class AgentProcess:
                 announce=logs.announce,
                 snapshots=make_snapshots,
             )
+            # One thread looks after all logs, whoever reads them: commits of clients delete nothing here.
+            upkeep = Upkeep(str(settings.agent.directory), settings.retention)
             facts: dict[str, object] = {}
             if settings.http.enabled:
-                blocks = LogBlocks(str(settings.agent.directory), settings.retention, snapshot_asker(settings))
+                blocks = LogBlocks(str(settings.agent.directory), ask_snapshot=snapshot_asker(settings), upkeep=upkeep)
                 facts["http"] = opened.enter_context(HttpServer(settings.http, agent.status, blocks)).address
             thread = threading.Thread(target=self._run_agent, args=(agent,), name="penstock-agent", daemon=True)
             thread.start()
             while thread.is_alive() and not agent.begun.is_set() and not self._signals:
                 agent.begun.wait(_LOOK_S)
             if agent.begun.is_set() and self._error is None:
+                opened.enter_context(_running(upkeep.run, "penstock-retention"))
                 if settings.agent.listen:
                     facts["listener"] = opened.enter_context(ListenerThread(settings)).address
                 began({"node": agent.node, "data_centre": agent.data_centre, **facts})
@@ -86,6 +90,19 @@ class AgentProcess:
         if number == signal.SIGINT and self._signals:
             raise KeyboardInterrupt
         self._signals.append(number)
+
+
+@contextmanager
+def _running(work: Callable[[threading.Event], None], name: str) -> Iterator[None]:
+    """Work in a thread of its own, which ends with the block."""
+    stop = threading.Event()
+    thread = threading.Thread(target=work, args=(stop,), name=name, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
 
 
 class CatalogLogs:
@@ -144,7 +161,7 @@ class ListenerThread:
     async def _listen(self) -> None:
         settings = self._settings
         self._loop, self._ended = asyncio.get_running_loop(), asyncio.Event()
-        listener = Listener(str(settings.agent.directory), settings.listener, retention=settings.retention)
+        listener = Listener(str(settings.agent.directory), settings.listener)
         async with listener:
             self.address = listener.address
             self._ready.set()
