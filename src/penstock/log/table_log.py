@@ -42,6 +42,7 @@ from penstock.model.position import Position
 from penstock.model.schema import TableSchema
 from penstock.settings import Acknowledge, LogSettings
 from penstock.system.files import File, Files, OsFiles, make_durable_directory
+from penstock.system.timing import Timing
 
 log = structlog.get_logger()
 
@@ -59,6 +60,7 @@ class TableLog:
         entropy: Callable[[int], bytes] = os.urandom,
         node: str = "",
         data_centre: str = "",
+        sync_timing: Timing | None = None,
     ) -> None:
         self.directory = directory
         self.settings = settings or LogSettings()
@@ -66,6 +68,7 @@ class TableLog:
         self.damage: tuple[CorruptLog, ...] = ()
         self._files: Files = files or OsFiles()
         self._entropy = entropy
+        self._sync_timing = sync_timing
         self._node = node
         self._data_centre = data_centre
         # Attributes of settings cost more to look up than these, and every append needs them.
@@ -92,10 +95,18 @@ class TableLog:
         entropy: Callable[[int], bytes] = os.urandom,
         node: str = "",
         data_centre: str = "",
+        sync_timing: Timing | None = None,
     ) -> Self:
         """Open the log in `directory` for writing, create it when there is none, and bring its tail into order."""
         return cls(
-            directory, schema, settings=settings, files=files, entropy=entropy, node=node, data_centre=data_centre
+            directory,
+            schema,
+            settings=settings,
+            files=files,
+            entropy=entropy,
+            node=node,
+            data_centre=data_centre,
+            sync_timing=sync_timing,
         )
 
     @property
@@ -286,7 +297,9 @@ class TableLog:
             if batches[0].schema is not self._accepted or self._segment.end >= self._file_bytes_max:
                 self._prepare_segment(batches[0].schema)
                 path = self._segment.path
-            offset = self._segment.write(batches, self._epoch, self.settings, sync=self._synced)
+            offset = self._segment.write(
+                batches, self._epoch, self.settings, sync=self._synced, timing=self._sync_timing
+            )
         except OSError as error:
             raise self._refuse(error, path) from error
         self._check_fence()

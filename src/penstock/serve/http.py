@@ -132,6 +132,9 @@ def health_checks(status: AgentStatus) -> dict[str, dict[str, Any]]:
         # The agent does its work, and starting it again would not help: it is told, and nobody is alarmed by it.
         where = ", ".join(sorted(status.unreadable_checkpoints))
         checks["subscriptions"] = _check(True, f"checkpoints that cannot be read hold files of {where}")
+    if status.lost_changes:
+        where = ", ".join(sorted({name for name, _ in status.lost_changes}))
+        checks["retention"] = _check(True, f"caps of retention took changes that were not read, of {where}")
     if snapshot is not None:
         checks["snapshot"] = _check(snapshot.failure is None, snapshot.failure)
     parts = {name: check["healthy"] for name, check in checks.items()}

@@ -110,6 +110,11 @@ class Listener:
         assert self._server is not None
         return int(self._server.sockets[0].getsockname()[1])
 
+    @property
+    def clients(self) -> int:
+        """How many clients are connected now. May be asked from any thread."""
+        return len(self._clients)
+
     async def close(self) -> None:
         """Stop listening, let every client go and wait for them."""
         if self._server is not None:
