@@ -142,3 +142,44 @@ def test_units_are_known_in_every_section() -> None:
     )
     assert (found.pipeline.bytes_per_batch, found.delta.vacuum_retention_hours) == (64 << 20, 168)
     assert (found.http.request_s, found.kafka.queue_bytes_max) == (60, 2 << 20)
+
+
+PASSED_ON = [
+    ("agent", "transfer_options"),
+    ("kafka", "topic_settings"),
+    ("pipeline", "spark"),
+    ("search", "index_settings"),
+    ("delta", "properties"),
+    ("iceberg", "properties"),
+    ("iceberg", "catalog_properties"),
+]
+
+
+@pytest.mark.parametrize(("section", "name"), PASSED_ON)
+def test_tables_that_are_handed_on_take_points_and_numbers(file: Path, section: str, name: str) -> None:
+    file.write_text(f"[{section}.{name}]\na.b.c = 1\nd.e = true\n'f.g' = 'x'\nh = 2.5\n")
+    expected = {"a.b.c": "1", "d.e": "true", "f.g": "x", "h": "2.5"}
+    assert getattr(getattr(load(str(file), {}), section), name) == expected
+    variable = f"PENSTOCK_{section}__{name}".upper()
+    as_json = '{"a.b.c": 1, "d": {"e": true}, "f.g": "x", "h": 2.5}'
+    assert getattr(getattr(load(None, {variable: as_json}), section), name) == expected
+    for wrong in ("a=1", "[1]", "{"):
+        with pytest.raises(InvalidSetting, match=rf"table as JSON was expected \(variable {variable}\)"):
+            load(None, {variable: wrong})
+
+
+def test_tables_by_pattern_take_points_and_come_from_the_environment(file: Path) -> None:
+    file.write_text(
+        '[transform]\nfilters.shop.orders = "id > 1"\n[delta]\npartition_by.shop.orders = ["day"]\n'
+        "[pipeline.own_sink_options.mine]\nbatch.size = 5\n"
+    )
+    found = load(str(file), {"PENSTOCK_CASSANDRA__TABLES": '{"shop.*": {"data_centres": ["dc1"]}}'})
+    assert found.transform.filters == {"shop.orders": "id > 1"}
+    assert found.delta.partition_by == {"shop.orders": ("day",)}
+    assert found.pipeline.own_sink_options == {"mine": {"batch.size": "5"}}
+    assert list(found.cassandra.tables) == ["shop.*"]
+
+
+def test_a_list_from_the_environment_may_be_json() -> None:
+    found = load(None, {"PENSTOCK_PIPELINE__LOGS": '["a,b", "c"]', "PENSTOCK_PIPELINE__SINKS": "kafka, delta"})
+    assert (found.pipeline.logs, found.pipeline.sinks) == (("a,b", "c"), ("kafka", "delta"))

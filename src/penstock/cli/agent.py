@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -41,7 +40,7 @@ def run(config: ConfigArgument, json: JsonOption = False) -> None:
     """Capture changes until Ctrl-C or SIGTERM; what was read is durable then."""
     from penstock.cli.agent_process import AgentProcess
 
-    set_up_logging(os.environ.get("PENSTOCK_LOG_LEVEL", "info"))
+    set_up_logging(output.log_level("info"))
     settings = load_settings(config)
     directory = str(settings.agent.directory)
 
@@ -81,7 +80,11 @@ def parked(config: ConfigArgument, json: JsonOption = False) -> None:
 
 
 @app.command("reprocess-errors")
-def reprocess_errors(config: ConfigArgument, json: JsonOption = False) -> None:
+def reprocess_errors(
+    config: ConfigArgument,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say which would be read, and ask for nothing.")] = False,
+    json: JsonOption = False,
+) -> None:
     """Read segments that failed again: at once by the running agent, or by the next one to start."""
     from penstock.capture.cassandra.agent.beginning import state_directory
     from penstock.capture.cassandra.agent.failed_segments import FailedSegments
@@ -90,11 +93,12 @@ def reprocess_errors(config: ConfigArgument, json: JsonOption = False) -> None:
     failed = FailedSegments(OsFiles(), state_directory(load_settings(config)))
     segments = failed.all()
     for segment in segments:
-        failed.request(segment.name)
+        if not dry_run:
+            failed.request(segment.name)
         if json:
             output.emit({"segment": segment.name, "file": segment.path, "reason": segment.message})
         else:
-            output.line(f"{segment.name}: will be read again from {segment.path}")
+            output.line(f"{segment.name}: {'would' if dry_run else 'will'} be read again from {segment.path}")
     if not segments and not json:
         output.line("no segment has failed")
 

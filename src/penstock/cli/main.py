@@ -6,12 +6,11 @@ Penstock raises on purpose never shows a traceback; a mistake in Penstock does.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 
 import typer
 
-from penstock.cli import agent, cassandra, dead_letters, log, output, pipeline, subscriptions
+from penstock.cli import agent, cassandra, config, dead_letters, log, output, pipeline, subscriptions
 from penstock.cli.bootstrap import bootstrap
 from penstock.cli.compare import compare
 from penstock.cli.demo import demo
@@ -34,6 +33,7 @@ app = typer.Typer(
 app.add_typer(log.app, name="log")
 app.add_typer(subscriptions.app, name="subscriptions")
 app.add_typer(agent.app, name="agent")
+app.add_typer(config.app, name="config")
 app.add_typer(cassandra.app, name="cassandra")
 app.add_typer(dead_letters.app, name="dead-letters")
 app.add_typer(pipeline.app, name="pipeline")
@@ -48,8 +48,8 @@ app.command("version")(version)
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
-    set_up_logging(os.environ.get("PENSTOCK_LOG_LEVEL", "warning"))
     try:
+        set_up_logging(output.log_level("warning"))
         app(args=None if arguments is None else list(arguments), prog_name="penstock")
     except PenstockError as error:
         output.report(error)

@@ -19,11 +19,12 @@ from typing import Annotated, Any, NoReturn
 import typer
 from rich.console import Console
 
-from penstock.errors import PenstockError
+from penstock.errors import InvalidSetting, PenstockError
 from penstock.model.instant import EPOCH
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, one object per line.")]
 
+_LEVELS = ("debug", "info", "warning", "error", "critical")
 _SIZE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 # Control characters in names or values must not reach the terminal, where they could redraw it.
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
@@ -83,6 +84,14 @@ def report(error: PenstockError) -> None:
     note(f"{mark} {text}")
     if error.hint:
         note(f"  hint: {error.hint}")
+
+
+def log_level(usual: str) -> str:
+    """The level of log events that PENSTOCK_LOG_LEVEL asks for, else the usual one."""
+    wanted = os.environ.get("PENSTOCK_LOG_LEVEL") or usual
+    if wanted.lower() not in _LEVELS:
+        raise InvalidSetting(f"the level of log events is one of {', '.join(_LEVELS)}", variable="PENSTOCK_LOG_LEVEL")
+    return wanted
 
 
 def progress_console() -> Console:

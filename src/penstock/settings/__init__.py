@@ -21,7 +21,7 @@ if TYPE_CHECKING:
         TableChoice,
         TailMode,
     )
-    from penstock.settings.loading import build, known_names, load
+    from penstock.settings.loading import Loaded, build, known_names, load, read_toml, trace
     from penstock.settings.log import Acknowledge, Codec, LogSettings, RetentionSettings
     from penstock.settings.loss import OnLoss
     from penstock.settings.model import Settings
@@ -49,9 +49,12 @@ _SECTIONS = {
         "TailMode",
     ),
     "loading": (
+        "Loaded",
         "build",
         "known_names",
         "load",
+        "read_toml",
+        "trace",
     ),
     "log": (
         "Acknowledge",
@@ -86,6 +89,7 @@ __all__ = [
     "Copies",
     "HttpSettings",
     "ListenerSettings",
+    "Loaded",
     "LogSettings",
     "MergeSettings",
     "OnLoss",
@@ -106,6 +110,8 @@ __all__ = [
     "build",
     "known_names",
     "load",
+    "read_toml",
+    "trace",
 ]
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 
-from penstock.errors import InvalidSetting, ToolMissing
-from penstock.filters.functions import Functions
+from penstock.errors import InvalidSetting, PenstockError, ToolMissing
+from penstock.filters.functions import Functions, canonical_name
 from penstock.model.spelling import did_you_mean
 from penstock.pipeline.sinks.sink import Sink
 from penstock.settings import Settings
@@ -35,7 +35,16 @@ def make_sinks(settings: Settings) -> tuple[Sink, ...]:
 def _make(name: str, settings: Settings) -> Sink:
     own = settings.pipeline.own_sinks.get(name)
     if own is not None:
-        made = Functions.load({name: own})[name.lower()](settings.pipeline.own_sink_options.get(name, {}))
+        own_kind = Functions.load({name: own})[canonical_name(name)]
+        try:
+            made = own_kind(settings.pipeline.own_sink_options.get(name, {}))
+        except PenstockError:
+            raise
+        except Exception as error:
+            # What it says may hold what it was given, which may be a secret.
+            raise InvalidSetting(
+                f"{own} cannot be made: {type(error).__name__}", setting=f"pipeline.own_sinks.{name}"
+            ) from error
         if not isinstance(made, Sink):
             raise InvalidSetting(f"{own} is no Sink", setting=f"pipeline.own_sinks.{name}")
         return made
