@@ -108,12 +108,13 @@ def snapshot(
     config: ConfigArgument,
     table: Annotated[str, typer.Argument(help="The table, as keyspace.table.")],
     wait: Annotated[bool, typer.Option("--wait", help="Show the progress, and end when the table is copied.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say whether this agent copies tables.")] = False,
     json: JsonOption = False,
 ) -> None:
     """Ask the agent to copy a table again, as it is now."""
     from penstock.cli.agent_snapshot import ask, parse_table
 
-    ask(load_settings(config), parse_table(table), wait=wait, json=json)
+    ask(load_settings(config), parse_table(table), wait=wait, dry_run=dry_run, json=json)
 
 
 def load_settings(config: str) -> Settings:
