@@ -19,7 +19,8 @@ _HEAD = """# Metrics
 <!-- Made by scripts/metrics_page.py from src/penstock/serve/metrics.py; `make docs` writes it. -->
 
 The agent's [HTTP server](http.md) gives these under `/metrics`, in Prometheus's text format. A counter counts since the
-agent was started. The last column is the attribute of Debezium's MBeans
+agent was started, unless its meaning says otherwise; sizes of logs and places of subscriptions are looked at every five
+seconds. A log is named by its directory. The last column is the attribute of Debezium's MBeans
 `debezium.cassandra:type=connector-metrics,context=snapshot|streaming,server=…` that says the same.
 
 | metric | kind | labels | meaning | Debezium's JMX |
@@ -43,6 +44,10 @@ increase(penstock_commit_log_segments_total{outcome!="done"}[1h]) > 0
 penstock_capture_lag_seconds > 60
 increase(penstock_turned_away_clients_total[5m]) > 100          # somebody floods a server
 penstock_parked_entries > 0                                     # for hours: a table whose definition never came
+increase(penstock_lost_changes_total[1h]) > 0                   # a cap took what was not read
+penstock_subscription_lag_seconds > 600
+penstock_parked_changes_total > 0                               # a filter that cannot judge
+histogram_quantile(0.99, rate(penstock_sync_seconds_bucket[5m])) > 0.1
 ```
 """
 

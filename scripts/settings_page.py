@@ -41,6 +41,18 @@ Any value may be a reference, so that no secret need stand in the file: `"${file
 content of a file, `"${env:KAFKA_PASSWORD}"` that of a variable, `"${command:pass show kafka}"` what a program prints,
 without the line break at its end. A file that every user of the machine can read is warned about. Whoever may write
 this file can have commands run and code loaded: keep it writable by the operator alone.
+
+A size or a time may be written with its unit, in quotation marks in the file: `"64KiB"`, `"10GiB"` (also `k`, `m`, `g`;
+`kB` and `MB` are powers of 1000), `"500ms"`, `"5s"`, `"10m"`, `"12h"`, `"7d"`. A bare number is in the unit that the
+setting's name has: `bytes`, `s`, `ms` or `hours`. `"none"` stands for no value where none is possible.
+
+In a table of settings that are handed on, and in tables by pattern, names with points need no quotation marks, and
+neither do numbers: `spark.driver.memory = "2g"` and `filters.shop.orders = "id > 1"`. In the environment, a list has
+commas between its parts or is a JSON list, and a table is a JSON object:
+`PENSTOCK_KAFKA__PRODUCER='{"linger.ms": 20}'`. A variable takes the place of the whole list or table.
+
+`penstock config show CONFIG` prints the effective settings and where each comes from; `penstock config check CONFIG`
+says whether what they name can start.
 """
 _FUNCTIONS = """
 ```toml

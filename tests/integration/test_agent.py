@@ -8,17 +8,21 @@ import subprocess
 import sys
 import threading
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from penstock.log.catalog import Catalog
 from penstock.log.follow import Follower, Tail
+from penstock.log.subscription import Subscription
 from penstock.model.schema import TableId
+from penstock.serve.client import Client
+from penstock.serve.protocol import Hello
 from tests.counted import RecordProperty, differences, record
 from tests.scripted_agent import Node, Setup, cassandra_table
 
@@ -241,3 +245,113 @@ def test_statements_decide_which_logs_a_table_has(tmp_path: Path) -> None:
     wait_for(setup, 3)
     agent.end(signal.SIGTERM)
     assert setup.numbers("shop.orders@large") == [9]
+
+
+def test_caps_hold_in_an_agent_that_nobody_subscribes_to(tmp_path: Path) -> None:
+    setup = Setup(tmp_path)
+    setup.node.create()
+    agent = AgentProcess(
+        setup,
+        log={"file_bytes_max": "16KiB", "reserve_bytes": 0},
+        retention={"bytes_max": "128KiB", "every_s": "50ms"},
+        agent={"chunk_bytes": 8192},
+    )
+    agent.start()
+    setup.node.write(*range(5000), note="x" * 60)
+    setup.node.log.sync()
+    wait_for(setup, 1)
+    directory = setup.data / "shop.orders"
+    looking = threading.Event()
+
+    def bytes_of_log() -> int:
+        found = 0
+        for path in directory.glob("*.avro"):
+            with suppress(FileNotFoundError):
+                found += path.stat().st_size
+        return found
+
+    def last_file() -> int:
+        return max(int(path.name.split(".")[2]) for path in directory.glob("*.avro"))
+
+    # More went in than may stay, and what stays is what may.
+    while last_file() < 10 or bytes_of_log() > 128 << 10:
+        assert not looking.wait(0.02)
+    code, said = agent.end(signal.SIGTERM)
+    assert code == 0
+    assert "changes deleted that no subscription read" in said
+
+
+def scraped(address: str) -> dict[tuple[str, str], float]:
+    """The metrics of a running agent by name and log; the greatest where several subscriptions have one."""
+    found: dict[tuple[str, str], float] = {}
+    with urllib.request.urlopen(f"{address}/metrics", timeout=30) as answer:
+        text = answer.read().decode()
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            key = sample.name, sample.labels.get("log", "")
+            if "le" not in sample.labels:
+                found[key] = max(sample.value, found.get(key, sample.value))
+    return found
+
+
+def scrape_until(address: str, name: str, log: str, reached: Callable[[float], bool]) -> float:
+    """Ask again until the metric is there and has moved; its value."""
+    looking = threading.Event()
+    while not reached(found := scraped(address).get((name, log), float("nan"))):
+        looking.wait(0.1)
+    return found
+
+
+@pytest.mark.timeout(240)
+def test_what_an_operator_wants_to_know_first_moves_when_it_happens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A filter whose function fails cannot judge: its changes are parked.
+    (tmp_path / "shop_filters.py").write_text("def fussy(number):\n    raise ValueError\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    setup = Setup(tmp_path / "node", segment_bytes=1 << 17)
+    setup.node.create()
+    setup.node.write(1)
+    functions = {"fussy": "shop_filters:fussy"}
+    retention = {"bytes_max": "64KiB", "every_s": "1s"}
+    log = {"file_bytes_max": "16KiB", "reserve_bytes": 0}
+    listener = {"path": str(tmp_path / "socket")}
+    agent = AgentProcess(
+        setup, functions=functions, retention=retention, log=log, listener=listener, agent={"listen": True}
+    )
+    agent.start()
+    wait_until_there(setup)
+    wait_for(setup, 1)
+    agent.end(signal.SIGTERM)
+    statement = "CREATE CDC_LOG odd ON shop.orders WHERE fussy(id) = true"
+    command = [sys.executable, "-m", "penstock", "sql", statement, "--dir", str(setup.data), "--config"]
+    made = subprocess.run([*command, str(agent.config)], capture_output=True, text=True, check=False)
+    assert made.returncode == 0, made.stderr
+    address = agent.start()["http"]
+    before = scraped(address)
+    assert before["penstock_listener_clients", ""] == 0
+    with (
+        Subscription.open(str(setup.data / "shop.orders"), "slow"),
+        Client(str(tmp_path / "socket"), Hello(TableId("shop", "orders"), subscription="reader")) as client,
+    ):
+        assert scrape_until(address, "penstock_listener_clients", "", lambda value: value == 1)
+        setup.node.write(2, note="x" * 60)
+        setup.node.log.sync()
+        changes = next(iter(client.changes(60)))
+        scrape_until(address, "penstock_subscription_lag_bytes", "shop.orders", lambda value: value > 0)
+        scrape_until(address, "penstock_subscription_lag_seconds", "shop.orders", lambda value: value > 0)
+        scrape_until(address, "penstock_parked_changes_total", "shop.orders@odd!parked", lambda value: value >= 1)
+        client.ack(changes.last)
+        scrape_until(address, "penstock_delivered_changes_total", "shop.orders", lambda value: value >= 1)
+    setup.node.write(*range(10, 3000), note="x" * 60)
+    setup.node.log.sync()
+    scrape_until(address, "penstock_lost_changes_total", "shop.orders", lambda value: value > 0)
+    after = scraped(address)
+    for name in ("append", "sync"):
+        moved = [found.get((f"penstock_{name}_seconds_count", ""), 0) for found in (before, after)]
+        assert moved[0] < moved[1]
+        assert after[f"penstock_{name}_seconds_sum", ""] > 0
+    for name in ("bytes", "files"):
+        key = f"penstock_log_{name}", "shop.orders"
+        scrape_until(address, *key, lambda value, key=key: value != before.get(key))  # type: ignore[misc]
+    assert agent.end(signal.SIGTERM)[0] == 0

@@ -142,7 +142,7 @@ class Subscribers(RuleBasedStateMachine):
 
     def apply_retention(self, cap: int | None) -> None:
         report = retention.apply(
-            DIRECTORY, RetentionSettings(bytes_max=cap), files=self.files.process(), clock=self.clock
+            DIRECTORY, RetentionSettings(bytes_max=cap, keep_s=0), files=self.files.process(), clock=self.clock
         )
         assert not report.unreadable
         reader = LogReader(DIRECTORY, files=self.files)

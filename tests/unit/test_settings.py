@@ -90,3 +90,96 @@ def test_every_setting_is_on_the_reference_page_and_the_page_is_up_to_date() -> 
     assert page == settings_page.page(), "run `make docs`"
     for name in known_names():
         assert f"`{name.rsplit('.', 1)[-1]}`" in page
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("bytes_max", "10GiB", 10 << 30),
+        ("bytes_max", "64k", 64 << 10),
+        ("bytes_max", "1.5 MiB", 3 << 19),
+        ("bytes_max", "5MB", 5_000_000),
+        ("bytes_max", "4096", 4096),
+        ("bytes_max", "none", None),
+        ("keep_s", "7d", 604_800),
+        ("keep_s", "90m", 5400),
+        ("every_s", "250ms", 0.25),
+        ("disk_share_max", "0.25", 0.25),
+        ("age_s_max", "off", None),
+    ],
+)
+def test_sizes_and_times_have_units(file: Path, name: str, text: str, value: object) -> None:
+    file.write_text(f'[retention]\n{name} = "{text}"\n')
+    assert getattr(load(str(file), {}).retention, name) == value
+    assert getattr(load(None, {f"PENSTOCK_RETENTION__{name.upper()}": text}).retention, name) == value
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "reason"),
+    [
+        ("bytes_max", "10 parsecs", "unknown unit; write a size as 10GiB"),
+        ("keep_s", "5 GiB", "unknown unit; write a time as"),
+        ("keep_s", "1ms", "setting retention.keep_s"),
+        ("keep_s", "none", "setting retention.keep_s"),
+        ("bytes_max", "-1GiB", "setting retention.bytes_max"),
+    ],
+)
+def test_wrong_units_are_refused(file: Path, name: str, text: str, reason: str) -> None:
+    file.write_text(f'[retention]\n{name} = "{text}"\n')
+    with pytest.raises(InvalidSetting, match=reason):
+        load(str(file), {})
+
+
+def test_units_are_known_in_every_section() -> None:
+    found = load(
+        None,
+        {
+            "PENSTOCK_PIPELINE__BYTES_PER_BATCH": "64MiB",
+            "PENSTOCK_DELTA__VACUUM_RETENTION_HOURS": "7d",
+            "PENSTOCK_HTTP__REQUEST_S": "1m",
+            "PENSTOCK_KAFKA__QUEUE_BYTES_MAX": "2MiB",
+        },
+    )
+    assert (found.pipeline.bytes_per_batch, found.delta.vacuum_retention_hours) == (64 << 20, 168)
+    assert (found.http.request_s, found.kafka.queue_bytes_max) == (60, 2 << 20)
+
+
+PASSED_ON = [
+    ("agent", "transfer_options"),
+    ("kafka", "topic_settings"),
+    ("pipeline", "spark"),
+    ("search", "index_settings"),
+    ("delta", "properties"),
+    ("iceberg", "properties"),
+    ("iceberg", "catalog_properties"),
+]
+
+
+@pytest.mark.parametrize(("section", "name"), PASSED_ON)
+def test_tables_that_are_handed_on_take_points_and_numbers(file: Path, section: str, name: str) -> None:
+    file.write_text(f"[{section}.{name}]\na.b.c = 1\nd.e = true\n'f.g' = 'x'\nh = 2.5\n")
+    expected = {"a.b.c": "1", "d.e": "true", "f.g": "x", "h": "2.5"}
+    assert getattr(getattr(load(str(file), {}), section), name) == expected
+    variable = f"PENSTOCK_{section}__{name}".upper()
+    as_json = '{"a.b.c": 1, "d": {"e": true}, "f.g": "x", "h": 2.5}'
+    assert getattr(getattr(load(None, {variable: as_json}), section), name) == expected
+    for wrong in ("a=1", "[1]", "{"):
+        with pytest.raises(InvalidSetting, match=rf"table as JSON was expected \(variable {variable}\)"):
+            load(None, {variable: wrong})
+
+
+def test_tables_by_pattern_take_points_and_come_from_the_environment(file: Path) -> None:
+    file.write_text(
+        '[transform]\nfilters.shop.orders = "id > 1"\n[delta]\npartition_by.shop.orders = ["day"]\n'
+        "[pipeline.own_sink_options.mine]\nbatch.size = 5\n"
+    )
+    found = load(str(file), {"PENSTOCK_CASSANDRA__TABLES": '{"shop.*": {"data_centres": ["dc1"]}}'})
+    assert found.transform.filters == {"shop.orders": "id > 1"}
+    assert found.delta.partition_by == {"shop.orders": ("day",)}
+    assert found.pipeline.own_sink_options == {"mine": {"batch.size": "5"}}
+    assert list(found.cassandra.tables) == ["shop.*"]
+
+
+def test_a_list_from_the_environment_may_be_json() -> None:
+    found = load(None, {"PENSTOCK_PIPELINE__LOGS": '["a,b", "c"]', "PENSTOCK_PIPELINE__SINKS": "kafka, delta"})
+    assert (found.pipeline.logs, found.pipeline.sinks) == (("a,b", "c"), ("kafka", "delta"))

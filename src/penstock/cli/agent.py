@@ -82,7 +82,11 @@ def parked(config: ConfigArgument, json: JsonOption = False) -> None:
 
 
 @app.command("reprocess-errors")
-def reprocess_errors(config: ConfigArgument, json: JsonOption = False) -> None:
+def reprocess_errors(
+    config: ConfigArgument,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say which would be read, and ask for nothing.")] = False,
+    json: JsonOption = False,
+) -> None:
     """Read segments that failed again: at once by the running agent, or by the next one to start."""
     from penstock.capture.cassandra.agent.beginning import state_directory
     from penstock.capture.cassandra.agent.failed_segments import FailedSegments
@@ -91,11 +95,12 @@ def reprocess_errors(config: ConfigArgument, json: JsonOption = False) -> None:
     failed = FailedSegments(OsFiles(), state_directory(load_settings(config)))
     segments = failed.all()
     for segment in segments:
-        failed.request(segment.name)
+        if not dry_run:
+            failed.request(segment.name)
         if json:
             output.emit({"segment": segment.name, "file": segment.path, "reason": segment.message})
         else:
-            output.line(f"{segment.name}: will be read again from {segment.path}")
+            output.line(f"{segment.name}: {'would' if dry_run else 'will'} be read again from {segment.path}")
     if not segments and not json:
         output.line("no segment has failed")
 
@@ -105,12 +110,13 @@ def snapshot(
     config: ConfigArgument,
     table: Annotated[str, typer.Argument(help="The table, as keyspace.table.")],
     wait: Annotated[bool, typer.Option("--wait", help="Show the progress, and end when the table is copied.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say whether this agent copies tables.")] = False,
     json: JsonOption = False,
 ) -> None:
     """Ask the agent to copy a table again, as it is now."""
     from penstock.cli.agent_snapshot import ask, parse_table
 
-    ask(load_settings(config), parse_table(table), wait=wait, json=json)
+    ask(load_settings(config), parse_table(table), wait=wait, dry_run=dry_run, json=json)
 
 
 def load_settings(config: str) -> Settings:

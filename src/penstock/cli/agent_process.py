@@ -9,17 +9,21 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 
 from penstock.capture.cassandra.agent.agent import Agent, Snapshots
 from penstock.capture.cassandra.agent.beginning import state_directory
+from penstock.capture.cassandra.agent.status import AgentStatus
 from penstock.capture.cassandra.snapshot.snapshotter import snapshot_directory
 from penstock.control.execute import log_specs
 from penstock.filters.functions import Functions
 from penstock.log import snapshot_requests
 from penstock.log.catalog import Catalog
+from penstock.log.survey import Survey
 from penstock.log.table_logs import LogSpec
+from penstock.log.upkeep import Upkeep
 from penstock.model.schema import TableId, TableSchema
 from penstock.serve.http import HttpServer
 from penstock.serve.listener import Listener
@@ -56,18 +60,28 @@ class AgentProcess:
                 announce=logs.announce,
                 snapshots=make_snapshots,
             )
-            facts: dict[str, object] = {}
+            # One thread looks after all logs, whoever reads them: commits of clients delete nothing here.
+            upkeep = Upkeep(str(settings.agent.directory), settings.retention)
+            survey = Survey(str(settings.agent.directory))
             tally = Tally("listener")
+            listener = ListenerThread(settings, tally) if settings.agent.listen else None
+
+            def status() -> AgentStatus:
+                clients = None if listener is None else listener.clients
+                return replace(agent.status(), logs=survey.look(), lost_changes=upkeep.lost, listener_clients=clients)
+
+            facts: dict[str, object] = {}
             if settings.http.enabled:
-                blocks = LogBlocks(str(settings.agent.directory), settings.retention, snapshot_asker(settings))
-                facts["http"] = opened.enter_context(HttpServer(settings.http, agent.status, blocks, [tally])).address
+                blocks = LogBlocks(str(settings.agent.directory), ask_snapshot=snapshot_asker(settings), upkeep=upkeep)
+                facts["http"] = opened.enter_context(HttpServer(settings.http, status, blocks, [tally])).address
             thread = threading.Thread(target=self._run_agent, args=(agent,), name="penstock-agent", daemon=True)
             thread.start()
             while thread.is_alive() and not agent.begun.is_set() and not self._signals:
                 agent.begun.wait(_LOOK_S)
             if agent.begun.is_set() and self._error is None:
-                if settings.agent.listen:
-                    facts["listener"] = opened.enter_context(ListenerThread(settings, tally)).address
+                opened.enter_context(_running(upkeep.run, "penstock-retention"))
+                if listener is not None:
+                    facts["listener"] = opened.enter_context(listener).address
                 began({"node": agent.node, "data_centre": agent.data_centre, **facts})
             while thread.is_alive():
                 thread.join(_LOOK_S)
@@ -88,6 +102,19 @@ class AgentProcess:
         if number == signal.SIGINT and self._signals:
             raise KeyboardInterrupt
         self._signals.append(number)
+
+
+@contextmanager
+def _running(work: Callable[[threading.Event], None], name: str) -> Iterator[None]:
+    """Work in a thread of its own, which ends with the block."""
+    stop = threading.Event()
+    thread = threading.Thread(target=work, args=(stop,), name=name, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
 
 
 class CatalogLogs:
@@ -120,7 +147,13 @@ class ListenerThread:
         self._ended: asyncio.Event | None = None
         self._ready = threading.Event()
         self._error: BaseException | None = None
+        self._listener: Listener | None = None
         self._thread = threading.Thread(target=self._run, name="penstock-listener", daemon=True)
+
+    @property
+    def clients(self) -> int:
+        """How many clients are connected now."""
+        return 0 if self._listener is None else self._listener.clients
 
     def __enter__(self) -> ListenerThread:
         self._thread.start()
@@ -147,10 +180,9 @@ class ListenerThread:
     async def _listen(self) -> None:
         settings = self._settings
         self._loop, self._ended = asyncio.get_running_loop(), asyncio.Event()
-        directory = str(settings.agent.directory)
-        listener = Listener(directory, settings.listener, retention=settings.retention, tally=self._tally)
+        listener = Listener(str(settings.agent.directory), settings.listener, tally=self._tally)
         async with listener:
-            self.address = listener.address
+            self._listener, self.address = listener, listener.address
             self._ready.set()
             await self._ended.wait()
 

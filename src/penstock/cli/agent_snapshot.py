@@ -28,10 +28,16 @@ def parse_table(text: str) -> TableId:
     return TableId(keyspace, table)
 
 
-def ask(settings: Settings, table: TableId, *, wait: bool, json: bool) -> None:
+def ask(settings: Settings, table: TableId, *, wait: bool, json: bool, dry_run: bool = False) -> None:
     """Write the request; with `wait`, follow the new run until it is done."""
     if settings.snapshot.share is Share.NONE:
         raise InvalidInput('this agent copies nothing: snapshot.share is "none"', table=table)
+    if dry_run:
+        if json:
+            output.emit({"table": str(table), "requested": False})
+        else:
+            output.line(f"would ask for a snapshot of {table}")
+        return
     files = OsFiles()
     directory = snapshot_directory(state_directory(settings))
     requests.request(files, directory, table, SystemClock().now_us())

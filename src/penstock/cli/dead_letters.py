@@ -22,6 +22,7 @@ SinkOption = Annotated[str | None, typer.Option("--sink", metavar="NAME", help="
 TableOption = Annotated[str | None, typer.Option("--table", metavar="KS.TABLE", help="Only those of this table.")]
 IdsArgument = Annotated[list[str] | None, typer.Argument(metavar="[ID]…", help="Their ids, as `ls` shows them.")]
 AllOption = Annotated[bool, typer.Option("--all", help="All of them, or all of --sink and --table.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Say which they are, and change nothing.")]
 
 
 @app.command("ls")
@@ -75,6 +76,7 @@ def replay(
     everything: AllOption = False,
     sink: SinkOption = None,
     table: TableOption = None,
+    dry_run: DryRunOption = False,
     json: JsonOption = False,
 ) -> None:
     """Deliver dead letters again; those that the target takes now are forgotten.
@@ -89,6 +91,9 @@ def replay(
 
     settings, store = _open(config)
     chosen = _chosen(store, ids, everything, sink, table)
+    if dry_run:
+        _tell(chosen, "replayed", json=json)
+        return
     if unfolded := [stored for stored in chosen if stored.letter.sink == FOLD]:
         count = give_back(store, unfolded, settings.pipeline.checkpoint_directory / REPLAYED)
         if json:
@@ -118,15 +123,29 @@ def remove(
     everything: AllOption = False,
     sink: SinkOption = None,
     table: TableOption = None,
+    dry_run: DryRunOption = False,
     json: JsonOption = False,
 ) -> None:
     """Forget dead letters for good."""
     _, store = _open(config)
-    count = store.remove([stored.id for stored in _chosen(store, ids, everything, sink, table)])
+    chosen = _chosen(store, ids, everything, sink, table)
+    if dry_run:
+        _tell(chosen, "removed", json=json)
+        return
+    count = store.remove([stored.id for stored in chosen])
     if json:
         output.emit({"removed": count})
     else:
         output.line(f"{output.count(count, 'dead letter')} removed")
+
+
+def _tell(chosen: list[StoredLetter], verb: str, *, json: bool) -> None:
+    """Say which letters would be dealt with."""
+    for stored in chosen:
+        if json:
+            output.emit({"id": stored.id, "sink": stored.letter.sink, "table": stored.letter.table})
+        else:
+            output.line(f"{stored.id}: of {stored.letter.sink}, would be {verb}")
 
 
 def _open(config: str) -> tuple[Settings, DeadLetterStore]:

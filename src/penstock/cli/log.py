@@ -22,6 +22,7 @@ from penstock.log.reader import LogReader
 from penstock.log.subscription import Subscription
 from penstock.log.verify import Verdict, verify
 from penstock.model.batch import ChangeBatch
+from penstock.model.instant import parse_instant
 from penstock.model.position import Position
 from penstock.system.clock import SystemClock
 from penstock.system.files import OsFiles
@@ -190,7 +191,7 @@ def cat(
         if after is not None:
             start = Position.parse(after)
         elif from_time is not None:
-            start = reader.seek_time(output.parse_instant(from_time, SystemClock().now_us()))
+            start = reader.seek_time(parse_instant(from_time, SystemClock().now_us()))
         left = limit
         for batch in reader.read(start, skip_damage=skip_damage):
             if left == 0:
@@ -268,6 +269,42 @@ def _print_batch(batch: ChangeBatch, json: bool, limit: int | None = None) -> in
             output.line(rendering.line(position, change, batch.schema))
     output.flush()
     return None if limit is None else limit - len(changes)
+
+
+@app.command("retain")
+def retain(
+    directory: DirectoryArgument,
+    table: TableOption = None,
+    log: LogOption = None,
+    config: Annotated[
+        str | None, typer.Option("--config", metavar="FILE", help="Settings; section retention says what goes.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go, and change nothing.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Delete the files that may go, by the rules of section retention, as an agent does by itself."""
+    from penstock.log.upkeep import Upkeep
+    from penstock.settings import load
+
+    found = {place.directory: place for place in places.find(directory, table, log)}
+    upkeep = Upkeep(directory, load(config).retention, find=lambda: list(found))
+    reports = upkeep.run_once(dry_run=dry_run)
+    for where, report in reports.items():
+        record = report.to_json()
+        if json:
+            output.emit({"table": str(found[where].table), "log": found[where].name, "directory": where, **record})
+            continue
+        verb = "would go" if dry_run else "deleted"
+        output.line(
+            f"{output.plain(where)}: {output.count(len(report.removed), 'file')} {verb}, {output.size(report.bytes)}"
+        )
+        for loss in record["losses"]:
+            output.line(f"  LOST for {output.plain(loss['subscription'])}: {output.count(loss['changes'], 'change')}")
+        if report.unread:
+            output.line(f"  LOST, for no subscription had read them: {output.count(report.unread, 'change')}")
+    if len(reports) < len(found):
+        # What kept the others from being looked after was told on standard error.
+        raise typer.Exit(1)
 
 
 @app.command("verify")

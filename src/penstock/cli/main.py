@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli import agent, cassandra, dead_letters, log, output, pipeline
+from penstock.cli import agent, cassandra, config, dead_letters, log, output, pipeline, subscriptions
 from penstock.cli.bootstrap import bootstrap
 from penstock.cli.compare import compare
 from penstock.cli.demo import demo
@@ -33,7 +33,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(log.app, name="log")
+app.add_typer(subscriptions.app, name="subscriptions")
 app.add_typer(agent.app, name="agent")
+app.add_typer(config.app, name="config")
 app.add_typer(cassandra.app, name="cassandra")
 app.add_typer(dead_letters.app, name="dead-letters")
 app.add_typer(pipeline.app, name="pipeline")

@@ -21,21 +21,19 @@ import structlog
 import typer
 from rich.console import Console
 
-from penstock.errors import InvalidInput, InvalidSetting, PenstockError
+from penstock.errors import InvalidSetting, PenstockError
+from penstock.model.instant import EPOCH
 from penstock.system import kernels
 
 log = structlog.get_logger()
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, one object per line.")]
 
-_AGO = re.compile(r"(\d+(?:\.\d+)?)\s*(us|ms|s|m|h|d)", re.ASCII)
-_AGO_US = {"us": 1, "ms": 1000, "s": 10**6, "m": 60 * 10**6, "h": 3600 * 10**6, "d": 86400 * 10**6}
 _LEVEL_VARIABLE = "PENSTOCK_LOG_LEVEL"
 _LEVELS = ("debug", "info", "warning", "error", "critical")
 _SIZE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 # Control characters in names or values must not reach the terminal, where they could redraw it.
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
 def take_any_text() -> None:
@@ -148,20 +146,6 @@ def instant(time_us: int | None) -> str:
         return (EPOCH + datetime.timedelta(microseconds=time_us)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     except OverflowError:
         return f"{time_us}us"
-
-
-def parse_instant(text: str, now_us: int) -> int:
-    """Microseconds since 1970 of `2026-11-15T10:00:00Z`, or of `10m`, which means ten minutes ago."""
-    ago = _AGO.fullmatch(text.strip())
-    if ago is not None:
-        return now_us - int(float(ago.group(1)) * _AGO_US[ago.group(2)])
-    try:
-        moment = datetime.datetime.fromisoformat(text.strip())
-    except ValueError as error:
-        raise InvalidInput(f"not a time: {text[:60]!r}; use 2026-11-15T10:00:00Z, or 10m (ten minutes ago)") from error
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=datetime.UTC)
-    return (moment - EPOCH) // datetime.timedelta(microseconds=1)
 
 
 def reader_is_gone() -> bool:

@@ -27,7 +27,7 @@ from penstock.telemetry import set_up_logging
 if TYPE_CHECKING:
     from penstock.pipeline.pipeline import Pipeline
     from penstock.pipeline.status import PipelineStatus
-    from penstock.settings import Settings
+    from penstock.settings import Loaded, Settings
 
 _VIEW_S = 0.5
 _JSON_S = 5.0
@@ -76,6 +76,7 @@ def pipeline(
 def retry(
     table: Annotated[str, typer.Argument(metavar="TABLE", help="The table, as keyspace.table.")],
     config: ConfigArgument = "penstock.toml",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say why it was left out, and ask for nothing.")] = False,
     json: JsonOption = False,
 ) -> None:
     """Try a table again that was left out: at once by the running pipeline, or by the next one to start."""
@@ -86,12 +87,13 @@ def retry(
     name = parse_table(table)
     troubles = Troubles(load_settings(config).pipeline.checkpoint_directory / TROUBLES)
     found = troubles.read().get(name)
-    if found is None or not troubles.ask(name):
+    if found is None or not (dry_run or troubles.ask(name)):
         raise InvalidInput("there is no trouble with this table", table=name)
     if json:
-        output.emit({"table": str(name), "requested": True, "reason": found.reason})
+        output.emit({"table": str(name), "requested": not dry_run, "reason": found.reason})
     else:
-        output.line(f"{name} is tried again, within a second when the pipeline runs")
+        verb = "would be" if dry_run else "is"
+        output.line(f"{name} {verb} tried again, within a second when the pipeline runs")
         output.line(f"it was left out because: {output.plain(found.reason)}")
 
 
@@ -108,12 +110,17 @@ def _serve(opened: ExitStack, settings: Settings, made: Pipeline, *, json: bool)
 
 def load_settings(config: str) -> Settings:
     """The settings of a pipeline; of a Debezium file also what it says of Kafka, with the agent's own logs to read."""
+    return trace_settings(config).settings
+
+
+def trace_settings(config: str) -> Loaded:
+    """The same, with where each setting comes from. Variables win over both kinds of file."""
     from penstock import settings as settings_module
     from penstock.capture.cassandra.debezium import properties
     from penstock.pipeline.sinks.kafka.debezium import pipeline_tree
 
     if not properties.is_properties(config):
-        return settings_module.load(config)
+        return settings_module.trace(settings_module.read_toml(config), file=config)
     read = properties.read(config)
     tree = pipeline_tree(read.pipeline)
     for text in read.warnings:
@@ -124,10 +131,10 @@ def load_settings(config: str) -> Settings:
     ours = tree.sections.setdefault("pipeline", {})
     ours.setdefault("logs", [str(directory)])
     ours.setdefault("checkpoint_directory", str(directory / ".pipeline"))
-    built = settings_module.build(tree.sections, {}, file=config)
-    return read.settings.model_copy(
-        update={"pipeline": built.pipeline, "kafka": built.kafka, "transform": built.transform}
-    )
+    sections = {name: dict(values) for name, values in read.tree.items()}
+    for name, values in tree.sections.items():
+        sections.setdefault(name, {}).update(values)
+    return settings_module.trace(sections, file=config, origins=read.origins)
 
 
 def as_submitted(settings: Settings) -> Settings:

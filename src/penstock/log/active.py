@@ -18,6 +18,7 @@ from penstock.model.batch import ChangeBatch
 from penstock.model.position import START, Position
 from penstock.settings import LogSettings
 from penstock.system.files import File, Files
+from penstock.system.timing import Timing
 
 # The index is written (not synced) after this much data, so that a search has little to read beyond it.
 _FLUSH_BYTES = 64 << 10
@@ -101,8 +102,16 @@ class ActiveSegment:
             raise
         return cls(files, directory, heading, file, index, figures, end=heading.size)
 
-    def write(self, batches: Sequence[ChangeBatch], epoch: int, settings: LogSettings, *, sync: bool) -> int:
-        """Put one block at the end of the file and return its offset; durable when `sync`.
+    def write(
+        self,
+        batches: Sequence[ChangeBatch],
+        epoch: int,
+        settings: LogSettings,
+        *,
+        sync: bool,
+        timing: Timing | None = None,
+    ) -> int:
+        """Put one block at the end of the file and return its offset; durable when `sync`, whose time `timing` counts.
 
         Nothing counts as written until this returns.
         """
@@ -124,7 +133,10 @@ class ActiveSegment:
         self._overhang = True
         self._file.pwritev(draft.parts, draft.length, offset)
         if sync:
+            began = timing.now() if timing is not None else 0.0
             self._file.sync()
+            if timing is not None:
+                timing.end(began)
             self._data_synced = end
         self._overhang = False
         self._pending.append(entry)

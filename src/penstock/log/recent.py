@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from penstock.formats import avro
 from penstock.log.index import Entry
 from penstock.log.reader import LogReader
 from penstock.log.watermark import Watermark
@@ -72,3 +73,36 @@ def _nearest(reader: LogReader, number: int, holds: Callable[[Entry], bool]) -> 
             return found[1].offset, found[1].rows_before
         last = index.last()
         return (last.end, last.rows_before + last.count) if last is not None else nothing
+
+
+def bytes_after(reader: LogReader, position: Position) -> int:
+    """How many durable bytes of files there are from the first change behind `position` on, headers included."""
+    mark = reader.watermark()
+    numbers = _numbers(reader, mark)
+    if position >= mark.last or not numbers:
+        return 0
+    left = sum(reader.file_end(number, mark, numbers) for number in numbers if number > position.file)
+    if position.file not in numbers:
+        return left
+    # A block counts as long as one of its changes is left, for it has to be read for that.
+    done = position.offset
+    for batch in reader.blocks(position.file, position.offset, reader.file_end(position.file, mark, numbers)):
+        if batch.offset > position.offset or position.ordinal < batch.count - 1:
+            done = batch.offset
+            break
+    else:
+        done = reader.file_end(position.file, mark, numbers)
+    return left + reader.file_end(position.file, mark, numbers) - done
+
+
+def time_after(reader: LogReader, position: Position) -> int | None:
+    """The time of the first durable change behind `position`; None when there is none, or it has no time."""
+    if position >= reader.end():
+        return None
+    batch = next(reader.read(max(position, reader.first())), None)
+    if batch is None:
+        return None
+    view = memoryview(batch.rows)
+    offsets = avro.row_offsets(batch.schema, view, batch.count)
+    when, _ = avro.scan(batch.schema, view[offsets[batch.skip] : offsets[batch.skip + 1]], 1)
+    return when

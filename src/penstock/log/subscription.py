@@ -94,7 +94,7 @@ class Subscription:
         reader = LogReader(log_or_directory, files=files) if isinstance(log_or_directory, str) else log_or_directory
         lease: File | None = None
         try:
-            lease = _take_lease(files, reader.directory, name)
+            lease = take_lease(files, reader.directory, name)
             opened = cls(
                 reader,
                 reader.directory,
@@ -322,7 +322,8 @@ def _changes_lost(loss: Loss) -> ChangesLost:
     )
 
 
-def _take_lease(files: Files, directory: str, name: str) -> File:
+def take_lease(files: Files, directory: str, name: str) -> File:
+    """The lock of who uses a subscription; closing it gives it back. SubscriptionLocked while another has it."""
     path = f"{directory}/{names.checkpoint_name(name)}.lock"
     lease = try_lock(files, path, "taking the subscription's lease")
     if lease is None:

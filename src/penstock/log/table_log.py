@@ -43,6 +43,7 @@ from penstock.model.schema import TableSchema
 from penstock.settings import Acknowledge, LogSettings
 from penstock.system.addresses import refusal
 from penstock.system.files import File, Files, OsFiles, make_durable_directory
+from penstock.system.timing import Timing
 
 log = structlog.get_logger()
 
@@ -60,6 +61,7 @@ class TableLog:
         entropy: Callable[[int], bytes] = os.urandom,
         node: str = "",
         data_centre: str = "",
+        sync_timing: Timing | None = None,
     ) -> None:
         self.directory = directory
         self.settings = settings or LogSettings()
@@ -69,6 +71,7 @@ class TableLog:
             raise InvalidInput(reason)
         self._files: Files = files or OsFiles()
         self._entropy = entropy
+        self._sync_timing = sync_timing
         self._node = node
         self._data_centre = data_centre
         # Attributes of settings cost more to look up than these, and every append needs them.
@@ -95,10 +98,18 @@ class TableLog:
         entropy: Callable[[int], bytes] = os.urandom,
         node: str = "",
         data_centre: str = "",
+        sync_timing: Timing | None = None,
     ) -> Self:
         """Open the log in `directory` for writing, create it when there is none, and bring its tail into order."""
         return cls(
-            directory, schema, settings=settings, files=files, entropy=entropy, node=node, data_centre=data_centre
+            directory,
+            schema,
+            settings=settings,
+            files=files,
+            entropy=entropy,
+            node=node,
+            data_centre=data_centre,
+            sync_timing=sync_timing,
         )
 
     @property
@@ -303,7 +314,9 @@ class TableLog:
             if not any(batch.count for batch in batches):
                 self._check_fence()
                 return self._segment.heading.number, self._segment.end
-            offset = self._segment.write(batches, self._epoch, self.settings, sync=self._synced)
+            offset = self._segment.write(
+                batches, self._epoch, self.settings, sync=self._synced, timing=self._sync_timing
+            )
         except OSError as error:
             raise self._refuse(error, path) from error
         self._check_fence()

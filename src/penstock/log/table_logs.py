@@ -27,6 +27,7 @@ from penstock.model.predicate import Predicate
 from penstock.model.schema import TableSchema
 from penstock.settings import LogSettings
 from penstock.system.files import Files
+from penstock.system.timing import Timing
 
 log = structlog.get_logger()
 
@@ -57,6 +58,8 @@ class Storage:
     entropy: Callable[[int], bytes] = os.urandom
     node: str = ""
     data_centre: str = ""
+    # Counts how long the disk takes to sync.
+    sync_timing: Timing | None = None
 
     def open(self, schema: TableSchema, name: str, *, parked: bool = False) -> TableLog:
         """Open one log of a table for writing."""
@@ -72,6 +75,7 @@ class Storage:
             entropy=self.entropy,
             node=self.node,
             data_centre=self.data_centre,
+            sync_timing=self.sync_timing,
         )
 
 

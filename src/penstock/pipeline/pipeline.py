@@ -33,6 +33,7 @@ from penstock.pipeline.eras import Eras, EraStore, Header, prepared_as
 from penstock.pipeline.fold.state import StateStore
 from penstock.pipeline.holding import Holding
 from penstock.pipeline.outcome import Outcome
+from penstock.pipeline.preflight import check_source
 from penstock.pipeline.session import spark_session
 from penstock.pipeline.sinks.choice import make_sinks
 from penstock.pipeline.source import source
@@ -183,6 +184,7 @@ class Pipeline:
 
     def _run(self, *, available_now: bool) -> None:
         settings = self._settings.pipeline
+        check_source(self._settings)
         self._check_sinks()
         spark = self._spark or self._start_spark()
         source.register(spark)

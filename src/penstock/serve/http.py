@@ -152,6 +152,9 @@ def health_checks(status: AgentStatus) -> dict[str, dict[str, Any]]:
     if status.cdc_gaps:
         where = ", ".join(sorted(status.cdc_gaps))
         checks["cdc"] = _check(True, f"CDC was off for a while; copy what was written then: {where}")
+    if status.lost_changes:
+        where = ", ".join(sorted({name for name, _ in status.lost_changes}))
+        checks["retention"] = _check(True, f"caps of retention took changes that were not read, of {where}")
     if snapshot is not None:
         checks["snapshot"] = _check(snapshot.failure is None, snapshot.failure)
     parts = {name: check["healthy"] for name, check in checks.items()}

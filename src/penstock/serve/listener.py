@@ -112,6 +112,11 @@ class Listener:
         """The TCP port, also when the settings left the choice to the system."""
         return int(self._sockets[0].getsockname()[1])
 
+    @property
+    def clients(self) -> int:
+        """How many clients are connected now. May be asked from any thread."""
+        return len(self._clients)
+
     async def close(self) -> None:
         """Stop listening, let every client go and wait for them."""
         door, self._door = self._door, None

@@ -7,6 +7,7 @@ a subscription, so that retention knows about readers elsewhere. docs/reference/
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 from collections.abc import Callable, Iterator
@@ -18,15 +19,17 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response, Strea
 from starlette.routing import BaseRoute, Route
 
 from penstock.errors import InvalidInput, PenstockError
-from penstock.log import identity, names
+from penstock.log import identity, names, subscriptions
 from penstock.log.log_directory import LogDirectory, LogEntry
 from penstock.log.reader import LogReader
 from penstock.log.refusal import refused
 from penstock.log.subscription import Start, Subscription
+from penstock.log.upkeep import Upkeep
 from penstock.log.watermark import Watermark
 from penstock.model.position import Position
 from penstock.model.schema import TableId
 from penstock.settings import RetentionSettings
+from penstock.system.clock import SystemClock
 from penstock.system.files import File, OsFiles
 
 log = structlog.get_logger()
@@ -49,8 +52,13 @@ class LogBlocks:
         root: str,
         retention: RetentionSettings | None = None,
         ask_snapshot: Callable[[TableId], None] | None = None,
+        upkeep: Upkeep | None = None,
     ) -> None:
-        """`ask_snapshot` has a table copied again; None when nobody here copies tables."""
+        """`ask_snapshot` has a table copied again; None when nobody here copies tables.
+
+        With `retention`, a commit that finishes a file runs it; `upkeep` runs it when somebody asks.
+        """
+        self._upkeep = upkeep
         self._ask_snapshot = ask_snapshot
         self._directory = LogDirectory(root)
         self._retention = retention
@@ -61,10 +69,15 @@ class LogBlocks:
         """The paths, to be put behind whatever guards them."""
         return [
             Route("/logs", self._answering(self._list)),
+            Route("/logs/retain", self._answering(self._retain), methods=["POST"]),
             Route("/logs/{id}", self._answering(self._describe)),
             Route("/logs/{id}/identity", self._answering(self._identity)),
             Route("/logs/{id}/watermark", self._answering(self._watermark)),
             Route("/logs/{id}/subscription", self._answering(self._subscribe), methods=["POST"]),
+            Route("/logs/{id}/subscription", self._answering(self._drop), methods=["DELETE"]),
+            Route("/logs/{id}/subscription/rewind", self._answering(self._rewind), methods=["POST"]),
+            Route("/logs/{id}/subscription/reset", self._answering(self._reset), methods=["POST"]),
+            Route("/logs/{id}/subscriptions", self._answering(self._subscriptions)),
             Route("/logs/{id}/snapshot", self._answering(self._snapshot), methods=["POST"]),
             Route("/logs/{id}/{kind}/{number}", self._answering(self._file)),
         ]
@@ -144,9 +157,7 @@ class LogBlocks:
     def _subscribe(self, request: Request) -> Response:
         with self._mutex:
             entry, _ = self._find(request)
-        name = request.query_params.get("name", "")
-        if not 0 < len(name) <= _NAME_LENGTH_MAX:
-            raise InvalidInput(f"a subscription's name has 1 to {_NAME_LENGTH_MAX} characters")
+        name = _name(request)
         position = request.query_params.get("position")
         start = _start(request.query_params.get("start", "earliest"))
         opened = Subscription.open(entry.directory, name, start=start, retention_settings=self._retention)
@@ -158,6 +169,44 @@ class LogBlocks:
                 if done > subscription.position:
                     subscription.commit(done)
             return JSONResponse({"name": name, "position": str(subscription.position)}, headers=_HEADERS)
+
+    def _subscriptions(self, request: Request) -> Response:
+        with self._mutex:
+            _, reader = self._find(request)
+            found = [state.to_json(SystemClock().now_us()) for state in subscriptions.states(reader)]
+        return JSONResponse({"subscriptions": found}, headers=_HEADERS)
+
+    def _drop(self, request: Request) -> Response:
+        with self._mutex:
+            entry, _ = self._find(request)
+        name = _name(request)
+        subscriptions.drop(entry.directory, name, dry_run=_dry_run(request))
+        return JSONResponse({"name": name, "dropped": not _dry_run(request)}, headers=_HEADERS)
+
+    def _rewind(self, request: Request) -> Response:
+        return self._move(request, back_only=True)
+
+    def _reset(self, request: Request) -> Response:
+        return self._move(request, back_only=False)
+
+    def _move(self, request: Request, *, back_only: bool) -> Response:
+        with self._mutex:
+            entry, _ = self._find(request)
+        moved = subscriptions.move(
+            entry.directory,
+            _name(request),
+            request.query_params.get("to", ""),
+            back_only=back_only,
+            dry_run=_dry_run(request),
+        )
+        return JSONResponse(moved.to_json(), headers=_HEADERS)
+
+    def _retain(self, request: Request) -> Response:
+        if self._upkeep is None:
+            raise InvalidInput("nobody runs retention here")
+        reports = self._upkeep.run_once(dry_run=_dry_run(request))
+        found = [{"directory": os.path.basename(where), **report.to_json()} for where, report in reports.items()]
+        return JSONResponse({"logs": found}, headers=_HEADERS)
 
     def _snapshot(self, request: Request) -> Response:
         with self._mutex:
@@ -171,6 +220,17 @@ class LogBlocks:
         log_id = request.path_params["id"]
         entry = self._directory.look()[log_id]
         return entry, self._directory.reader(log_id)
+
+
+def _name(request: Request) -> str:
+    name = request.query_params.get("name", "")
+    if not 0 < len(name) <= _NAME_LENGTH_MAX:
+        raise InvalidInput(f"a subscription's name has 1 to {_NAME_LENGTH_MAX} characters")
+    return name
+
+
+def _dry_run(request: Request) -> bool:
+    return request.query_params.get("dry_run", "").lower() == "true"
 
 
 def _start(text: str) -> Start:

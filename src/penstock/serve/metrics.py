@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Final, Literal
 
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
 import penstock
@@ -20,9 +21,13 @@ from penstock import telemetry
 from penstock.capture.cassandra.agent.status import AgentStatus
 from penstock.capture.cassandra.segments.segment import segment_name
 from penstock.capture.cassandra.snapshot.status import SnapshotStatus
+from penstock.log.subscriptions import SubscriptionState
+from penstock.log.survey import LogFigures
+from penstock.system.timing import BOUNDS_S, Durations
 
-# One number, or numbers by their labels' values. None: not known, and then there is no such line.
-Value = float | int | bool | Mapping[tuple[str, ...], float | int] | None
+# One number, or numbers by their labels' values, or durations. None: not known, and then there is no such line.
+Value = float | int | bool | Mapping[tuple[str, ...], float | int] | Durations | None
+Family = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +35,7 @@ class Metric:
     """One metric. `debezium` is the attribute of Debezium's MBeans that says the same."""
 
     name: str
-    kind: Literal["counter", "gauge"]
+    kind: Literal["counter", "gauge", "histogram"]
     help: str
     read: Callable[[AgentStatus], Value]
     labels: tuple[str, ...] = ()
@@ -48,6 +53,28 @@ def _seconds(time_us: int | None) -> float | None:
 
 def _by_table(numbers: Mapping[str, int]) -> dict[tuple[str, ...], float | int]:
     return {(table,): number for table, number in numbers.items()}
+
+
+def _of_logs(read: Callable[[LogFigures], float | int | None]) -> Callable[[AgentStatus], Value]:
+    def found(status: AgentStatus) -> Value:
+        numbers = {(name,): read(figures) for name, figures in status.logs.items()}
+        return {labels: number for labels, number in numbers.items() if number is not None}
+
+    return found
+
+
+def _of_subscriptions(
+    read: Callable[[SubscriptionState, AgentStatus], float | int | None],
+) -> Callable[[AgentStatus], Value]:
+    def found(status: AgentStatus) -> Value:
+        numbers = {
+            (name, one.name): read(one, status)
+            for name, figures in status.logs.items()
+            for one in figures.subscriptions
+        }
+        return {labels: number for labels, number in numbers.items() if number is not None}
+
+    return found
 
 
 def _info(status: AgentStatus) -> Value:
@@ -155,6 +182,67 @@ METRICS: Final = (
         ("table",),
     ),
     Metric(telemetry.APPENDED_BYTES, "counter", "Bytes that were appended to the logs.", lambda s: s.appended_bytes),
+    Metric(
+        telemetry.APPEND_SECONDS,
+        "histogram",
+        "How long batches of changes took until they were durable in a log.",
+        lambda s: s.append_durations,
+    ),
+    Metric(
+        telemetry.SYNC_SECONDS,
+        "histogram",
+        "How long the disk took to sync a block.",
+        lambda s: s.sync_durations,
+    ),
+    Metric(
+        telemetry.LOG_BYTES,
+        "gauge",
+        "Size of the log's data files.",
+        _of_logs(lambda one: one.bytes),
+        ("log",),
+    ),
+    Metric(telemetry.LOG_FILES, "gauge", "Data files of the log.", _of_logs(lambda one: one.files), ("log",)),
+    Metric(
+        telemetry.DELIVERED_CHANGES,
+        "counter",
+        "Changes that the subscription has committed, from the log's first on; it falls when one is rewound.",
+        _of_subscriptions(lambda one, _: one.delivered),
+        ("log", "subscription"),
+    ),
+    Metric(
+        telemetry.SUBSCRIPTION_LAG_SECONDS,
+        "gauge",
+        "Age of the first change that the subscription has not committed; 0 when there is none.",
+        _of_subscriptions(lambda one, status: one.lag_s(status.time_us)),
+        ("log", "subscription"),
+    ),
+    Metric(
+        telemetry.SUBSCRIPTION_LAG_BYTES,
+        "gauge",
+        "Bytes of the log that the subscription has not committed.",
+        _of_subscriptions(lambda one, _: one.behind_bytes),
+        ("log", "subscription"),
+    ),
+    Metric(
+        telemetry.LOST_CHANGES,
+        "counter",
+        "Changes that caps of retention took before the subscription committed them; without a name: there was none.",
+        lambda s: {(log, subscription): count for (log, subscription), count in s.lost_changes.items()},
+        ("log", "subscription"),
+    ),
+    Metric(
+        telemetry.PARKED_CHANGES,
+        "counter",
+        "Changes that the log's filter could not judge, from the log's first on.",
+        _of_logs(lambda one: one.parked),
+        ("log",),
+    ),
+    Metric(
+        telemetry.LISTENER_CLIENTS,
+        "gauge",
+        "Clients that are connected to the listener; missing when the agent does not listen.",
+        lambda s: s.listener_clients,
+    ),
     Metric(
         telemetry.PARKED_ENTRIES_TOTAL,
         "counter",
@@ -293,19 +381,29 @@ class StatusCollector(Collector):
     def __init__(self, status: Callable[[], AgentStatus]) -> None:
         self._status = status
 
-    def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
+    def collect(self) -> Iterator[Family]:
         """Called by the registry for each question."""
         status = self._status()
         for metric in METRICS:
             value = metric.read(status)
-            if value is None:
-                continue
-            family = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
-            made = family(metric.name, metric.help, labels=metric.labels)
-            numbers = value if isinstance(value, Mapping) else {(): value}
-            for labels, number in numbers.items():
-                made.add_metric(labels, float(number))
-            yield made
+            if value is not None:
+                yield _family(metric, value)
+
+
+def _family(metric: Metric, value: Value) -> Family:
+    """One metric with its value, for the registry."""
+    if isinstance(value, Durations):
+        counts = accumulate(value.counts)
+        bounds = [*(f"{bound:g}" for bound in BOUNDS_S), "+Inf"]
+        steps = [(bound, float(count)) for bound, count in zip(bounds, counts, strict=True)]
+        return HistogramMetricFamily(metric.name, metric.help, buckets=steps, sum_value=value.total_s)
+    kind = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
+    made = kind(metric.name, metric.help, labels=metric.labels)
+    assert value is not None
+    numbers = value if isinstance(value, Mapping) else {(): value}
+    for labels, number in numbers.items():
+        made.add_metric(labels, float(number))
+    return made
 
 
 class AgentMetrics:

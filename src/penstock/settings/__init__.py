@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         TailMode,
     )
     from penstock.settings.choices import Acknowledge, Codec
-    from penstock.settings.loading import build, known_names, load
+    from penstock.settings.loading import Loaded, build, known_names, load, read_toml, trace
     from penstock.settings.log import LogSettings, RetentionSettings
     from penstock.settings.loss import OnLoss
     from penstock.settings.model import Settings
@@ -54,9 +54,12 @@ _SECTIONS = {
         "Codec",
     ),
     "loading": (
+        "Loaded",
         "build",
         "known_names",
         "load",
+        "read_toml",
+        "trace",
     ),
     "log": (
         "LogSettings",
@@ -89,6 +92,7 @@ __all__ = [
     "Copies",
     "HttpSettings",
     "ListenerSettings",
+    "Loaded",
     "LogSettings",
     "MergeSettings",
     "OnLoss",
@@ -109,6 +113,8 @@ __all__ = [
     "build",
     "known_names",
     "load",
+    "read_toml",
+    "trace",
 ]
 
 

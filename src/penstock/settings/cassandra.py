@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field, SecretStr
 
-from penstock.settings.section import Names, Section
+from penstock.settings.section import Names, PassedOn, Section, tabled
 
 
 class SchemaFrom(StrEnum):
@@ -47,7 +47,7 @@ class CassandraSettings(Section):
     """Patterns `keyspace.table` of tables to capture. Only tables with `cdc = true` are, and never system tables."""
     exclude: Names = ()
     """Patterns of tables not to capture; they win over include."""
-    tables: dict[str, TableChoice] = Field(default_factory=dict)
+    tables: Annotated[dict[str, TableChoice], BeforeValidator(tabled)] = Field(default_factory=dict)
     """More choices for the tables that a pattern names; the first pattern that fits counts."""
     contact_points: Names = ()
     """Addresses for table definitions and snapshots: the node itself first, then others of its cluster. Empty: the
@@ -128,7 +128,7 @@ class AgentSettings(Section):
     """Entries that wait for their table's definition take at most this much disk; the agent stops before it loses."""
     transfer: str = "delete"
     """What is done with a processed segment: `delete`, `archive`, `keep`, or an own class as `module:Class`."""
-    transfer_options: dict[str, str] = Field(default_factory=dict)
+    transfer_options: PassedOn = Field(default_factory=dict)
     """What an own class is given."""
     archive_directory: Path | None = None
     """Where `archive` puts processed segments."""

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from pydantic import BeforeValidator, Field, SecretStr, model_validator
 
 from penstock.settings.pipeline import RecordType, SchemaPolicy
-from penstock.settings.section import FunctionPath, Names, Section
+from penstock.settings.section import FunctionPath, Names, PassedOn, Section, flat
 from penstock.system.addresses import keeps_secrets
 
 
@@ -55,23 +55,6 @@ class Compatibility(StrEnum):
     FORWARD_TRANSITIVE = "FORWARD_TRANSITIVE"
     FULL = "FULL"
     FULL_TRANSITIVE = "FULL_TRANSITIVE"
-
-
-def _flat(value: object) -> object:
-    """Names with points in them are tables inside tables in TOML, unless they are quoted. Numbers need no quotes."""
-    if not isinstance(value, dict):
-        return value
-    out: dict[str, object] = {}
-    for name, given in value.items():
-        if isinstance(given, dict):
-            inner = _flat(given)
-            assert isinstance(inner, dict)
-            out |= {f"{name}.{rest}": part for rest, part in inner.items()}
-        elif isinstance(given, bool):
-            out[str(name)] = str(given).lower()
-        else:
-            out[str(name)] = str(given) if isinstance(given, int | float) else given
-    return out
 
 
 class KafkaSettings(Section):
@@ -141,7 +124,7 @@ class KafkaSettings(Section):
     """Of topics that Penstock makes, how many partitions. None: the broker's own default."""
     replication_factor: int | None = Field(default=None, ge=1)
     """Of topics that Penstock makes, how many copies. None: the broker's own default."""
-    topic_settings: Annotated[dict[str, str], BeforeValidator(_flat)] = Field(default_factory=dict)
+    topic_settings: PassedOn = Field(default_factory=dict)
     """More settings of topics that Penstock makes, as `retention.ms` or `cleanup.policy`."""
     record_bytes_max: int | None = Field(default=None, ge=1024)
     """Larger records go to the dead letters. None: what the topic takes."""
@@ -149,7 +132,7 @@ class KafkaSettings(Section):
     """So many records of one task may go to the dead letters; more stop the pipeline, for then something is wrong."""
     queue_bytes_max: int = Field(default=64 << 20, ge=1 << 20, le=2 << 30)
     """So much waits in memory for the broker, in each task, before the task waits too."""
-    producer: Annotated[dict[str, SecretStr], BeforeValidator(_flat)] = Field(default_factory=dict)
+    producer: Annotated[dict[str, SecretStr], BeforeValidator(flat)] = Field(default_factory=dict)
     """More settings of the producer, by the names of Kafka's own (Java) or librdkafka's documentation. Some are
     passwords, so none is ever shown."""
 

@@ -11,6 +11,7 @@ import difflib
 import os
 import tomllib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +26,17 @@ from penstock.settings.section import Section
 VARIABLE_PREFIX = "PENSTOCK_"
 
 
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The effective settings, and for each that is not a default where it was set: a variable, or a place in a file."""
+
+    settings: Settings
+    origins: Mapping[tuple[str, ...], dict[str, object]]
+
+
 def load(file: str | None = None, environ: Mapping[str, str] | None = None) -> Settings:
     """The effective settings: the environment over the file over the defaults."""
-    return build({} if file is None else _read_toml(file), environ, file=file)
+    return trace({} if file is None else read_toml(file), environ, file=file).settings
 
 
 def build(
@@ -37,11 +46,23 @@ def build(
     file: str | None = None,
     origins: Mapping[tuple[str, ...], dict[str, object]] | None = None,
 ) -> Settings:
+    """The settings of `trace`, without where each comes from."""
+    return trace(tree, environ, file=file, origins=origins).settings
+
+
+def trace(
+    tree: dict[str, Any],
+    environ: Mapping[str, str] | None = None,
+    *,
+    file: str | None = None,
+    origins: Mapping[tuple[str, ...], dict[str, object]] | None = None,
+) -> Loaded:
     """The effective settings: the environment over `tree`, which came from `file`, over the defaults.
 
-    `origins` says for sections and fields of the tree where in the file they stand, for errors.
+    `origins` says for sections and fields of the tree where in the file they stand, where that is known.
     """
-    origins = dict(origins or {})
+    given = {(section, field) for section, group in tree.items() if isinstance(group, dict) for field in group}
+    origins = {**({} if file is None else {key: {"file": file} for key in given}), **(origins or {})}
     for variable, value in sorted((os.environ if environ is None else environ).items()):
         name = variable.removeprefix(VARIABLE_PREFIX)
         # An empty variable is one that is not set, as shells and service managers mean it.
@@ -54,12 +75,13 @@ def build(
             origins[section, field] = {"variable": variable}
     tree = resolve(tree, os.environ if environ is None else environ)
     try:
-        return Settings.model_validate(tree)
+        return Loaded(Settings.model_validate(tree), origins)
     except ValidationError as error:
         raise _refusal(error, file, origins) from error
 
 
-def _read_toml(file: str) -> dict[str, Any]:
+def read_toml(file: str) -> dict[str, Any]:
+    """A settings file as it stands."""
     try:
         return tomllib.loads(Path(file).read_text(encoding="utf-8"))
     except tomllib.TOMLDecodeError as error:

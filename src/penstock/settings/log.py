@@ -26,7 +26,7 @@ class LogSettings(Section):
 
 
 class RetentionSettings(Section):
-    """When consumed files go, and when even unconsumed ones do. None means no cap."""
+    """When consumed files go, and when even unconsumed ones do. `none` turns a cap off."""
 
     bytes_max: int | None = Field(default=None, ge=0)
     """Files go, oldest first, when the log is larger than this, even those that a subscription still needs."""
@@ -34,3 +34,13 @@ class RetentionSettings(Section):
     """Files go when their newest change is older than this, even those that a subscription still needs."""
     subscriber_expiry_s: int | None = Field(default=None, ge=1)
     """A subscription that has not committed for this long no longer holds files back. None: it always does."""
+    keep_s: int = Field(default=86_400, ge=0)
+    """Files stay for this long after every subscription has read them, so that one can be rewound."""
+    keep_bytes_max: int | None = Field(default=None, ge=0)
+    """Of files that every subscription has read, at most this much is kept, also within `keep_s`."""
+    disk_share_max: float | None = Field(default=0.5, gt=0, le=1)
+    """All logs of an agent together take at most this part of their disk; then the oldest files go, read or not."""
+    free_bytes_min: int | None = Field(default=1 << 30, ge=0)
+    """When the logs' disk has less room than this, the oldest files of an agent's logs go, read or not."""
+    every_s: float = Field(default=30.0, gt=0)
+    """The agent looks for files that may go this often."""

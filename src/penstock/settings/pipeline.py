@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import Field, SecretStr, model_validator
+from pydantic import BeforeValidator, Field, SecretStr, model_validator
 
 from penstock.settings.loss import OnLoss
-from penstock.settings.section import Directories, FunctionPath, Names, Section
+from penstock.settings.section import Directories, FunctionPaths, Names, PassedOn, Section, tabled
 from penstock.system.addresses import has_login, keeps_secrets
 
 
@@ -56,9 +57,9 @@ class PipelineSettings(Section):
     """Patterns of tables not to deliver; they win over include."""
     sinks: Names = ()
     """The targets, by the names of their sections: kafka, search, delta, iceberg, files, console, or own ones."""
-    own_sinks: dict[str, FunctionPath] = Field(default_factory=dict)
+    own_sinks: FunctionPaths = Field(default_factory=dict)
     """Own sinks that may be named in sinks, as `name = "module:Class"`."""
-    own_sink_options: dict[str, dict[str, str]] = Field(default_factory=dict)
+    own_sink_options: Annotated[dict[str, PassedOn], BeforeValidator(tabled)] = Field(default_factory=dict)
     """What own sinks are given, by their names."""
     trigger_s: float = Field(default=0.1, ge=0)
     """How often to look for new changes, at the least; a batch that takes longer is followed by the next at once."""
@@ -82,7 +83,7 @@ class PipelineSettings(Section):
     pipeline starts, and by itself where time may help."""
     master: str = "local[*]"
     """Where Spark runs, when the pipeline starts it: `local[*]`, `spark://…`, `k8s://…`."""
-    spark: dict[str, str] = Field(default_factory=dict)
+    spark: PassedOn = Field(default_factory=dict)
     """Spark's own settings, by their names."""
     scratch_directory: Path | None = None
     """Where Spark keeps what does not last, as shuffles: a directory of this pipeline alone, which only its user may
@@ -154,24 +155,24 @@ class TransformSettings(Section):
     """Patterns `keyspace.table.column`; when there are any, only these columns and the keys are delivered."""
     exclude_columns: Names = ()
     """Patterns `keyspace.table.column` of columns not to deliver, as Debezium's field.exclude.list; never keys."""
-    filters: dict[str, str] = Field(default_factory=dict)
+    filters: PassedOn = Field(default_factory=dict)
     """Conditions by pattern `keyspace.table`, in the language of CREATE CDC_LOG … WHERE. With whole rows they are asked
     of the row after the change; a row that no longer fulfils its condition is delivered as a delete."""
-    masks: dict[str, str] = Field(default_factory=dict)
+    masks: PassedOn = Field(default_factory=dict)
     """How values are hidden, by pattern `keyspace.table.column`: `hash` (salted, stays comparable), `truncate:N`, or
     `null`."""
     mask_salt: SecretStr | None = None
     """What hashes begin with. Better kept in mask_salt_file."""
     mask_salt_file: Path | None = None
     """A file that holds the salt."""
-    renames: dict[str, str] = Field(default_factory=dict)
+    renames: PassedOn = Field(default_factory=dict)
     """New names of columns, by `keyspace.table.column`."""
-    routes: dict[str, str] = Field(default_factory=dict)
+    routes: PassedOn = Field(default_factory=dict)
     """New names of tables, by pattern `keyspace.table`, as `other` or `keyspace.other`; `{keyspace}` and `{table}`
     stand for the old names."""
-    functions: dict[str, FunctionPath] = Field(default_factory=dict)
+    functions: FunctionPaths = Field(default_factory=dict)
     """Python callables by pattern `keyspace.table`. Each is given an Arrow record batch of whole rows and returns one
     of the same columns and rows."""
-    dataframe_functions: dict[str, FunctionPath] = Field(default_factory=dict)
+    dataframe_functions: FunctionPaths = Field(default_factory=dict)
     """The same over pandas DataFrames: each is given one of whole rows, with Arrow's types, and returns one of the same
     columns and rows."""

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import Annotated, Any
+from types import NoneType
+from typing import Annotated, Any, get_args
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, StringConstraints, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    StringConstraints,
+    ValidationInfo,
+    field_validator,
+)
 
+from penstock.settings.units import in_unit_of
 from penstock.system.addresses import refusal
 
 
@@ -27,10 +38,60 @@ class Section(BaseModel):
         """An address of a store, given where a path belongs, is refused."""
         return _path(value) if isinstance(value, Path) else value
 
+    @field_validator("*", mode="before")
+    @classmethod
+    def _units(cls, value: Any, info: ValidationInfo) -> Any:
+        """Sizes and times may be written with their unit."""
+        name = info.field_name or ""
+        field = cls.model_fields.get(name)
+        optional = field is not None and NoneType in get_args(field.annotation)
+        return in_unit_of(name, value, optional=optional)
+
 
 def _listed(value: object) -> object:
-    """A variable can only hold text, so a list is written there with commas."""
-    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+    """A variable can only hold text, so a list is written there with commas, or as JSON when names have commas."""
+    if not isinstance(value, str):
+        return value
+    if value.lstrip().startswith("["):
+        return _parsed(value, "a list")
+    return [part.strip() for part in value.split(",") if part.strip()]
+
+
+def _parsed(text: str, what: str) -> object:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise ValueError(f"{what} as JSON was expected") from None
+
+
+def tabled(value: object) -> object:
+    """A variable can only hold text, so a table is written there as a JSON object."""
+    if not isinstance(value, str):
+        return value
+    found = _parsed(value, "a table")
+    if not isinstance(found, dict):
+        raise ValueError("a table as JSON was expected")
+    return found
+
+
+def flat(value: object) -> object:
+    """A table of texts. Names with points in them are tables inside tables in TOML, unless they are quoted; numbers and
+    truth values need no quotes.
+    """
+    value = tabled(value)
+    if not isinstance(value, dict):
+        return value
+    out: dict[str, object] = {}
+    for name, given in value.items():
+        if isinstance(given, dict):
+            inner = flat(given)
+            assert isinstance(inner, dict)
+            out |= {f"{name}.{rest}": part for rest, part in inner.items()}
+        elif isinstance(given, bool):
+            out[str(name)] = str(given).lower()
+        else:
+            out[str(name)] = str(given) if isinstance(given, int | float) else given
+    return out
 
 
 def _path(value: Path) -> Path:
@@ -50,4 +111,9 @@ Names = Annotated[tuple[str, ...], BeforeValidator(_listed)]
 Directories = Annotated[tuple[str, ...], BeforeValidator(_listed), AfterValidator(_paths)]
 
 
+# Settings of something else, handed on by their own names.
+PassedOn = Annotated[dict[str, str], BeforeValidator(flat)]
+
 FunctionPath = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]
+# Callables by a name, or by a pattern, whose point needs no quotes either.
+FunctionPaths = Annotated[dict[str, FunctionPath], BeforeValidator(flat)]

@@ -5,12 +5,13 @@ from __future__ import annotations
 from enum import StrEnum
 from pathlib import Path
 from string import Formatter
+from typing import Annotated
 from urllib.parse import urlsplit
 
-from pydantic import Field, SecretStr, model_validator
+from pydantic import BeforeValidator, Field, SecretStr, model_validator
 
 from penstock.settings.pipeline import RecordType, SchemaPolicy
-from penstock.settings.section import Names, Section
+from penstock.settings.section import Names, PassedOn, Section, flat
 from penstock.system.addresses import keeps_secrets
 
 
@@ -75,7 +76,7 @@ class SearchSettings(Section):
     out of the documents, `fail` stops."""
     remember_deletes_s: int = Field(default=3600, ge=60)
     """So long an index that Penstock makes remembers the versions of deleted documents (index.gc_deletes)."""
-    index_settings: dict[str, str] = Field(default_factory=dict)
+    index_settings: PassedOn = Field(default_factory=dict)
     """More settings of the indices that Penstock makes, by their names, as `number_of_replicas = "2"`."""
 
     @model_validator(mode="after")
@@ -197,11 +198,11 @@ class DeltaSettings(LakehouseSettings):
     deletion_vectors: bool = True
     """Whether changed rows are marked in deletion vectors, by the tasks. Without, the driver writes every file anew in
     which a row has changed: slower, but for readers that do not know deletion vectors."""
-    partition_by: dict[str, Names] = Field(default_factory=dict)
+    partition_by: Annotated[dict[str, Names], BeforeValidator(flat)] = Field(default_factory=dict)
     """Columns that the files of a table are divided by, by pattern `keyspace.table`; the first that fits counts."""
-    cluster_by: dict[str, Names] = Field(default_factory=dict)
+    cluster_by: Annotated[dict[str, Names], BeforeValidator(flat)] = Field(default_factory=dict)
     """Columns that the rows of each file are sorted by, by pattern, so that readers can skip files."""
-    properties: dict[str, str] = Field(default_factory=dict)
+    properties: PassedOn = Field(default_factory=dict)
     """Table properties of tables that Penstock makes, as `delta.logRetentionDuration`."""
     rows_per_file: int = Field(default=1_000_000, ge=1)
     """A data file has at most so many rows."""
@@ -233,7 +234,7 @@ class IcebergSettings(LakehouseSettings):
 
     catalog: str = "penstock"
     """The catalog's name. Without `catalog_properties` it is an SQLite database in `warehouse`."""
-    catalog_properties: dict[str, str] = Field(default_factory=dict)
+    catalog_properties: PassedOn = Field(default_factory=dict)
     """The catalog's properties, as pyiceberg names them: `type`, `uri`, `warehouse`, `credential`, …"""
     warehouse: Path = Path("penstock-lake")
     """Where the tables of the SQLite catalog are: a local or mounted directory."""
@@ -245,7 +246,7 @@ class IcebergSettings(LakehouseSettings):
     """The name of a table of history."""
     spool_directory: Path | None = None
     """Where tasks leave rows for the driver; all workers reach it. None: `spool` below `warehouse`."""
-    properties: dict[str, str] = Field(default_factory=dict)
+    properties: PassedOn = Field(default_factory=dict)
     """Properties of tables that Penstock makes, as `write.parquet.compression-codec`."""
 
     @model_validator(mode="after")

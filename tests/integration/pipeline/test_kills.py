@@ -335,7 +335,7 @@ def agents(home: Path) -> Iterator[str]:
     token.chmod(0o600)
     http = HttpSettings(port=0, token_file=token)
     status = AgentStatus(node="n1", data_centre="dc1", started_time_us=0, running=True)
-    blocks = [LogBlocks(str(home / node), RetentionSettings()) for node in (*NODES, CAPTURED)]
+    blocks = [LogBlocks(str(home / node), RetentionSettings(keep_s=0)) for node in (*NODES, CAPTURED)]
     with ExitStack() as opened:
         servers = [opened.enter_context(HttpServer(http, lambda: status, one)) for one in blocks]
         addresses = json.dumps([server.address for server in servers])

@@ -221,7 +221,7 @@ def test_agents_are_read_over_tls_with_a_token(spark: SparkSession, tmp_path: Pa
     with ExitStack() as stack:
         servers = [
             stack.enter_context(
-                HttpServer(settings, lambda: status, LogBlocks(str(tmp_path / node), RetentionSettings()))
+                HttpServer(settings, lambda: status, LogBlocks(str(tmp_path / node), RetentionSettings(keep_s=0)))
             )
             for node in ("n1", "n2")
         ]

@@ -110,3 +110,9 @@ def test_an_agent_that_copies_nothing_refuses(config: str, capsys: pytest.Captur
 def test_a_table_needs_its_keyspace(text: str) -> None:
     with pytest.raises(InvalidInput, match=r"keyspace\.table"):
         parse_table(text)
+
+
+def test_a_dry_run_asks_for_nothing(config: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["agent", "snapshot", config, "shop.orders", "--dry-run"]) == 0
+    assert "would ask for a snapshot of shop.orders" in capsys.readouterr().out
+    assert requests.waiting(OsFiles(), state_directory(config)) == []

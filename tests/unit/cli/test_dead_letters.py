@@ -50,3 +50,14 @@ def test_letters_of_the_fold_go_to_logs_that_the_pipeline_reads(
         assert sum(batch.count for batch in reader.read()) == 3
     assert main(["dead-letters", "ls", str(config)]) == 0
     assert capsys.readouterr().out == "there are no dead letters\n"
+
+
+@pytest.mark.parametrize("command", ["replay", "remove"])
+def test_a_dry_run_lists_the_letters_and_leaves_them(
+    config: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    assert main(["dead-letters", command, str(config), "--all", "--dry-run"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 3
+    assert main(["dead-letters", "ls", str(config), "--json"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 3
+    assert not (config.parent / "checkpoint" / "replayed").exists()

@@ -9,6 +9,7 @@ import pytest
 
 from penstock.cli import output
 from penstock.errors import CorruptLog, InvalidInput, InvalidStatement
+from penstock.model.instant import parse_instant
 
 HOUR_US = 3600 * 10**6
 
@@ -73,13 +74,13 @@ def test_sizes_are_for_people(count: int, shown: str) -> None:
     ],
 )
 def test_times_are_dates_or_a_while_ago(text: str, time_us: int) -> None:
-    assert output.parse_instant(text, 100 * HOUR_US) == time_us
+    assert parse_instant(text, 100 * HOUR_US) == time_us
 
 
 @pytest.mark.parametrize("text", ["", "yesterday", "10x", "2026-13-01", "m"])
 def test_other_times_are_refused(text: str) -> None:
     with pytest.raises(InvalidInput, match="not a time"):
-        output.parse_instant(text, 0)
+        parse_instant(text, 0)
 
 
 def test_instants_outside_the_calendar_stay_numbers() -> None:

@@ -71,6 +71,9 @@ def test_retry_asks_for_a_table_in_trouble_and_refuses_others(
     assert "there is no trouble with this table (table shop.plums)" in capsys.readouterr().err
     troubles = Troubles(Path("checkpoint/troubles"))
     troubles.write(Trouble(TableId("shop", "plums"), "CorruptLog", "damage inside the log", 0))
+    assert main(["pipeline", "retry", "shop.plums", "--dry-run"]) == 0
+    assert "shop.plums would be tried again" in capsys.readouterr().out
+    assert troubles.asked() == set()
     assert main(["pipeline", "retry", "shop.plums", "penstock.toml", "--json"]) == 0
     asked = {"table": "shop.plums", "requested": True, "reason": "damage inside the log"}
     assert json.loads(capsys.readouterr().out) == asked

@@ -8,8 +8,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from penstock.errors import ChangesLost, CorruptCheckpoint, LogLocked, PositionAhead
-from penstock.log import retention, sealed
+from penstock.log import read_times, retention, sealed, subscriptions
 from penstock.log.checkpoint import Checkpoint
+from penstock.log.read_times import ReadTimes
 from penstock.log.reader import LogReader
 from penstock.log.retention import Loss, Reason, Span, removable
 from penstock.log.subscription import Subscription
@@ -20,7 +21,7 @@ from penstock.settings import RetentionSettings
 from penstock.system.files import OsFiles
 from tests.numbered import TABLE, ManualClock, fill, numbers
 
-KEEP = RetentionSettings()
+KEEP = RetentionSettings(keep_s=0)
 SECOND = 1_000_000
 
 
@@ -70,7 +71,7 @@ def test_age_cap_stops_at_the_first_young_file() -> None:
 
 def test_expired_subscriber_no_longer_holds_files() -> None:
     marks = [mark("alive", Position(4, 1, 0), 100), mark("gone", Position(1, 1, 0), 10)]
-    settings = RetentionSettings(subscriber_expiry_s=60)
+    settings = RetentionSettings(keep_s=0, subscriber_expiry_s=60)
     assert planned(FOUR, marks, settings, now_s=70) == []
     assert [number for number, _ in planned(FOUR, marks, settings, now_s=71)] == [1, 2, 3]
 
@@ -79,13 +80,13 @@ def test_subscriber_that_had_nothing_to_do_does_not_expire() -> None:
     # It finished file 3 long ago; file 4 was filled only a moment ago.
     spans = [span(3, 10), span(4, 990), span(5, 995)]
     marks = [mark("idle", Position(3, 50, 9), 10), mark("busy", Position(5, 1, 0), 995)]
-    settings = RetentionSettings(subscriber_expiry_s=60)
+    settings = RetentionSettings(keep_s=0, subscriber_expiry_s=60)
     assert planned(spans, marks, settings, now_s=1000) == [(3, Reason.CONSUMED)]
     assert planned(spans, marks, settings, now_s=1051) == [(3, Reason.CONSUMED), (4, Reason.CONSUMED)]
 
 
 def test_all_expired_is_as_good_as_none() -> None:
-    assert planned(FOUR, [mark("gone", START)], RetentionSettings(subscriber_expiry_s=1), now_s=99) == []
+    assert planned(FOUR, [mark("gone", START)], RetentionSettings(keep_s=0, subscriber_expiry_s=1), now_s=99) == []
 
 
 def opened(directory: str, name: str) -> Subscription:
@@ -214,7 +215,7 @@ def test_unreadable_checkpoint_expires_like_any_other(tmp_path: Path) -> None:
     with Subscription.open(directory, "good", clock=ManualClock(1000)) as good:
         good.commit(positions[8])
     (tmp_path / "log" / "bad.checkpoint").write_bytes(b"")
-    settings = RetentionSettings(subscriber_expiry_s=60)
+    settings = RetentionSettings(keep_s=0, subscriber_expiry_s=60)
     for now_s, left in ((1059, 3), (1061, 1)):
         retention.apply(directory, settings, clock=ManualClock(now_s), modified=lambda _: 1000 * SECOND)
         assert len(LogReader(directory).numbers()) == left
@@ -269,7 +270,7 @@ def test_reader_in_the_middle_is_told_when_its_next_file_is_cut(tmp_path: Path) 
 @pytest.mark.parametrize("cap", [None, 20_000])
 def test_crash_at_every_step_leaves_an_unbroken_run_and_nothing_needed_is_gone(cap: int | None) -> None:
     """Power loss before each step of a run, in every way: the next run and the next reader find everything in order."""
-    settings = RetentionSettings(bytes_max=cap)
+    settings = RetentionSettings(bytes_max=cap, keep_bytes_max=0)
     files = CrashFiles()
     files.make_directory("/log")
     positions = fill("/log", 15, files=files)
@@ -303,3 +304,103 @@ def test_crash_at_every_step_leaves_an_unbroken_run_and_nothing_needed_is_gone(c
         assert first == (7 if cap is None else 9)
         indexes = [name for name in disk.list("/log") if name.endswith(".idx")]
         assert len(indexes) <= 6 - left[0]
+
+
+DAY = RetentionSettings()
+
+
+def test_what_was_read_is_kept_for_a_day_by_default(tmp_path: Path) -> None:
+    directory = str(tmp_path / "log")
+    positions = fill(directory, 12)
+    clock = ManualClock()
+    with opened(directory, "a") as one:
+        one.commit(positions[5])
+    assert not retention.apply(directory, DAY, clock=clock).removed
+    clock.now_s += 3600
+    with opened(directory, "a") as one:
+        one.commit(positions[11])
+    assert not retention.apply(directory, DAY, clock=clock).removed
+    # Each file's time counts from when it was found read: two go an hour before the third.
+    clock.now_s += 23 * 3600 + 1
+    assert retention.apply(directory, DAY, clock=clock).removed == ((1, Reason.CONSUMED), (2, Reason.CONSUMED))
+    clock.now_s += 3600
+    assert retention.apply(directory, DAY, clock=clock).removed == ((3, Reason.CONSUMED),)
+
+
+def test_at_most_so_much_of_what_was_read_is_kept(tmp_path: Path) -> None:
+    directory = str(tmp_path / "log")
+    positions = fill(directory, 12)
+    with opened(directory, "a") as one:
+        one.commit(positions[11])
+    with LogReader(directory) as reader:
+        two = sum(info.bytes for info in reader.files()[1:3])
+    report = retention.apply(directory, RetentionSettings(keep_bytes_max=two))
+    assert report.removed == ((1, Reason.CONSUMED),)
+    assert not report.losses
+
+
+def test_files_that_a_rewound_subscription_needs_again_begin_a_new_day(tmp_path: Path) -> None:
+    directory = str(tmp_path / "log")
+    positions = fill(directory, 9)
+    clock = ManualClock()
+    with opened(directory, "a") as one:
+        one.commit(positions[8])
+    retention.apply(directory, DAY, clock=clock)
+    subscriptions.move(directory, "a", "begin", clock=clock)
+    clock.now_s += 90_000
+    assert not retention.apply(directory, DAY, clock=clock).removed
+    with opened(directory, "a") as one:
+        assert numbers(one.batches()) == list(range(9))
+        one.commit(positions[8])
+    assert not retention.apply(directory, DAY, clock=clock).removed
+    clock.now_s += 90_000
+    assert len(retention.apply(directory, DAY, clock=clock).removed) == 2
+
+
+@pytest.mark.parametrize("text", [b"", b"{}", b"not a note", b"\x00" * 100])
+def test_a_note_that_cannot_be_used_keeps_files_for_longer(tmp_path: Path, text: bytes) -> None:
+    directory = str(tmp_path / "log")
+    positions = fill(directory, 9)
+    clock = ManualClock()
+    with opened(directory, "a") as one:
+        one.commit(positions[8])
+    retention.apply(directory, DAY, clock=clock)
+    (tmp_path / "log" / read_times.NAME).write_bytes(text)
+    clock.now_s += 90_000
+    assert not retention.apply(directory, DAY, clock=clock).removed
+    clock.now_s += 90_000
+    assert len(retention.apply(directory, DAY, clock=clock).removed) == 2
+
+
+def test_times_stay_few_and_never_come_earlier() -> None:
+    times = ReadTimes()
+    for number in range(1, 5001):
+        times = times.seen(1, number, number)
+    assert len(times.entries) <= 1000
+    assert all(times.of(number, 9999) >= number for number in range(1, 5002))
+    assert times.of(5000, 9999) == 5000
+    assert times.seen(1, 0, 1) == ReadTimes()
+
+
+def test_a_dry_run_says_what_would_go_and_changes_nothing(tmp_path: Path) -> None:
+    directory = str(tmp_path / "log")
+    positions = fill(directory, 12)
+    with opened(directory, "slow") as slow:
+        slow.commit(positions[1])
+    before = sorted(path.name for path in (tmp_path / "log").iterdir())
+    with capture_logs() as logs:
+        told = retention.apply(directory, RetentionSettings(bytes_max=0), dry_run=True)
+    assert not logs
+    assert sorted(path.name for path in (tmp_path / "log").iterdir()) == before
+    assert retention.apply(directory, RetentionSettings(bytes_max=0)) == told
+    assert [loss.changes for loss in told.losses] == [positions.index(told.losses[0].through) - 1]
+
+
+def test_a_cap_that_takes_what_no_subscription_read_says_how_much(tmp_path: Path) -> None:
+    directory = str(tmp_path / "log")
+    fill(directory, 12)
+    with capture_logs() as logs:
+        report = retention.apply(directory, RetentionSettings(bytes_max=0))
+    assert (len(report.removed), report.unread) == (3, 9)
+    (warning,) = [entry for entry in logs if entry["log_level"] == "warning"]
+    assert (warning["event"], warning["changes"]) == ("changes deleted that no subscription read", 9)

@@ -234,7 +234,7 @@ def test_missing_log_is_a_clear_error(tmp_path: Path) -> None:
 def test_commit_that_finishes_a_file_runs_retention_when_asked(directory: str) -> None:
     positions = fill(directory, 12)
     clock = ManualClock()
-    with Subscription.open(directory, "a", clock=clock, retention_settings=RetentionSettings()) as one:
+    with Subscription.open(directory, "a", clock=clock, retention_settings=RetentionSettings(keep_s=0)) as one:
         one.commit(positions[1])
         assert LogReader(directory).numbers() == [1, 2, 3, 4]
         one.commit(positions[8])

@@ -434,11 +434,11 @@ def test_retention_waits_for_the_pipeline_wherever_it_has_died(
             if step != "dead letters":
                 with pytest.raises(Crash):
                     query.step()
-        retention.apply(log, RetentionSettings())
+        retention.apply(log, RetentionSettings(keep_s=0))
         query.start().step()
-        retention.apply(log, RetentionSettings())
+        retention.apply(log, RetentionSettings(keep_s=0))
     query.run().stop()
-    retention.apply(log, RetentionSettings())
+    retention.apply(log, RetentionSettings(keep_s=0))
     assert times(tmp_path) == list(range(300))
     with LogReader(log) as reader:
         assert len(reader.numbers()) == 1
@@ -492,7 +492,7 @@ def test_lost_answer_of_an_agent_skips_nothing(tmp_path: Path, monkeypatch: pyte
     for number in range(12):
         log = put(tmp_path, "n1", *(person(number, 10 * number + at, name="x" * 400) for at in range(10)))
     status = AgentStatus(node="n1", data_centre="dc1", started_time_us=0, running=True)
-    blocks = LogBlocks(str(tmp_path / "n1"), RetentionSettings())
+    blocks = LogBlocks(str(tmp_path / "n1"), RetentionSettings(keep_s=0))
     http = HttpSettings(port=0, logs_without_token=True)
     with HttpServer(http, lambda: status, blocks) as server:
         port = int(server.address.rpartition(":")[2])

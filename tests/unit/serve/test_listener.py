@@ -256,7 +256,7 @@ def test_broken_checkpoint_is_refused_and_left(tmp_path: Path) -> None:
 def test_finished_files_go_when_retention_is_on(tmp_path: Path) -> None:
     directory = log_directory(tmp_path)
     positions = fill(directory, 9)
-    with listening(tmp_path, retention=RetentionSettings()) as (listener, _), connect(listener, "a") as client:
+    with listening(tmp_path, retention=RetentionSettings(keep_s=0)) as (listener, _), connect(listener, "a") as client:
         receive(client, 9)
         client.ack(positions[8])
         wait_acked(client)

@@ -15,10 +15,12 @@ from penstock.capture.cassandra.agent.status import AgentStatus
 from penstock.formats import container
 from penstock.log.reader import LogReader
 from penstock.log.table_log import TableLog
+from penstock.log.upkeep import Upkeep
 from penstock.serve.http import HttpServer
 from penstock.serve.log_blocks import LogBlocks
 from penstock.settings import HttpSettings, RetentionSettings
 from tests.many_logs import SMALL_FILES, batch, schema_of, write
+from tests.numbered import fill
 
 TOKEN = "a token of some length"
 HEADERS = {"authorization": f"Bearer {TOKEN}"}
@@ -27,7 +29,7 @@ STATUS = AgentStatus(node="n1", data_centre="dc1", started_time_us=0, running=Tr
 
 @contextmanager
 def serving(root: Path, **settings: Any) -> Iterator[HttpServer]:
-    blocks = LogBlocks(str(root), RetentionSettings())
+    blocks = LogBlocks(str(root), RetentionSettings(keep_s=0))
     with HttpServer(HttpSettings(**{"port": 0, **settings}), lambda: STATUS, blocks) as server:
         yield server
 
@@ -177,3 +179,43 @@ def test_a_strange_range_is_refused(tmp_path: Path, token_file: Path, asked: str
     headers = {**HEADERS, "range": asked}
     with serving(root, token_file=token_file) as server, LogReader(directory) as reader:
         assert get(server, f"/logs/{reader.log_id}/data/1", headers=headers).status_code in (400, 416)
+
+
+def test_subscriptions_are_listed_moved_and_dropped(tmp_path: Path, token_file: Path) -> None:
+    root = tmp_path / "logs"
+    directory = write(root, "orders", 0, 4, each=5, node="n1")
+    with LogReader(directory) as reader:
+        log_id, end = reader.log_id, reader.end()
+    with serving(root, token_file=token_file) as server:
+
+        def ask(method: str, path: str) -> httpx.Response:
+            return httpx.request(method, f"{server.address}/logs/{log_id}{path}", headers=HEADERS, timeout=30)
+
+        assert ask("POST", f"/subscription?name=a&position={end}").status_code == 200
+        (found,) = ask("GET", "/subscriptions").json()["subscriptions"]
+        assert (found["name"], found["behind"], found["behind_bytes"], found["delivered"]) == ("a", 0, 0, 20)
+        assert ask("POST", "/subscription/rewind?name=a&to=begin&dry_run=true").json()["again"] == 20
+        assert ask("POST", "/subscription/rewind?name=a&to=begin").json()["position"] == "000000:0:0"
+        assert ask("GET", "/subscriptions").json()["subscriptions"][0]["behind"] == 20
+        assert ask("POST", "/subscription/rewind?name=a&to=end").status_code == 400
+        assert ask("POST", "/subscription/reset?name=a&to=end").json()["skipped"] == 20
+        assert ask("POST", "/subscription/reset?name=a&to=000099:1:0").status_code == 409
+        assert ask("POST", "/subscription/reset?name=nobody&to=end").status_code == 400
+        assert ask("DELETE", "/subscription?name=a").json() == {"name": "a", "dropped": True}
+        assert ask("GET", "/subscriptions").json() == {"subscriptions": []}
+        assert httpx.get(f"{server.address}/logs/{log_id}/subscriptions", timeout=30).status_code == 401
+
+
+def test_retention_is_run_when_somebody_asks(tmp_path: Path, token_file: Path) -> None:
+    root = tmp_path / "logs"
+    fill(str(root / "shop.orders"), 12)
+    upkeep = Upkeep(str(root), RetentionSettings(bytes_max=0))
+    with HttpServer(
+        HttpSettings(port=0, token_file=token_file), lambda: STATUS, LogBlocks(str(root), upkeep=upkeep)
+    ) as server:
+        url = f"{server.address}/logs/retain"
+        for query in ("?dry_run=true", ""):
+            (found,) = httpx.post(url + query, headers=HEADERS, timeout=30).json()["logs"]
+            assert (found["directory"], len(found["removed"]), found["unread"]) == ("shop.orders", 3, 9)
+        (found,) = httpx.post(url, headers=HEADERS, timeout=30).json()["logs"]
+        assert found["removed"] == []

@@ -12,10 +12,14 @@ from penstock import telemetry
 from penstock.capture.cassandra.agent.agent import Agent
 from penstock.capture.cassandra.agent.status import AgentStatus
 from penstock.capture.cassandra.snapshot.status import SnapshotStatus, Stage, TableProgress
+from penstock.log.subscriptions import SubscriptionState
+from penstock.log.survey import LogFigures
+from penstock.model.position import Position
 from penstock.model.schema import TableId
 from penstock.serve.http import health_checks
 from penstock.serve.metrics import METRICS, AgentMetrics
 from penstock.settings import AgentSettings, Settings
+from penstock.system.timing import BOUNDS_S, Durations
 from scripts import metrics_page
 
 SNAPSHOT = SnapshotStatus(
@@ -64,6 +68,23 @@ FULL = AgentStatus(
     last_write_time_us=25_000_000,
     last_capture_time_us=26_000_000,
     queryable=True,
+    append_durations=Durations((1, *(0,) * 10, 2), 28.5),
+    sync_durations=Durations((0, 3, *(0,) * 10), 29.5),
+    logs={
+        "shop.orders": LogFigures(
+            30,
+            31,
+            None,
+            (
+                SubscriptionState("billing", Position(1, 2, 3), 4, 5, 32, 33_000_000, 34),
+                SubscriptionState("broken", error="checkpoint not readable"),
+            ),
+        ),
+        "shop.orders@big!parked": LogFigures(35, 36, 37),
+    },
+    lost_changes={("shop.orders", "billing"): 38, ("shop.carts", ""): 39},
+    listener_clients=40,
+    time_us=34_000_000,
     snapshot=SNAPSHOT,
 )
 
@@ -78,7 +99,17 @@ def samples(status: AgentStatus) -> dict[tuple[str, tuple[str, ...]], float]:
 
 
 def test_every_number_stands_under_its_name() -> None:
-    assert samples(FULL) == {
+    steps = [f"{bound:g}" for bound in BOUNDS_S]
+    expected: dict[tuple[str, tuple[str, ...]], float] = {
+        ("penstock_append_seconds_bucket", (step,)): 1.0 for step in steps
+    }
+    expected |= {("penstock_sync_seconds_bucket", (step,)): 3.0 for step in steps}
+    expected |= {
+        ("penstock_sync_seconds_bucket", (steps[0],)): 0.0,
+        ("penstock_sync_seconds_bucket", ("+Inf",)): 3.0,
+        ("penstock_append_seconds_bucket", ("+Inf",)): 3.0,
+    }
+    assert samples(FULL) == expected | {
         ("penstock_agent_info", ("dc1", "node1", penstock.__version__)): 1,
         ("penstock_agent_running", ()): 1,
         ("penstock_agent_waiting", ()): 1,
@@ -110,6 +141,21 @@ def test_every_number_stands_under_its_name() -> None:
         ("penstock_last_capture_time_seconds", ()): 26,
         ("penstock_cdc_gaps_total", ("shop.carts",)): 28,
         ("penstock_unreadable_checkpoint_files", ("shop.orders",)): 27,
+        ("penstock_append_seconds_sum", ()): 28.5,
+        ("penstock_append_seconds_count", ()): 3,
+        ("penstock_sync_seconds_sum", ()): 29.5,
+        ("penstock_sync_seconds_count", ()): 3,
+        ("penstock_log_files", ("shop.orders",)): 30,
+        ("penstock_log_bytes", ("shop.orders",)): 31,
+        ("penstock_log_files", ("shop.orders@big!parked",)): 35,
+        ("penstock_log_bytes", ("shop.orders@big!parked",)): 36,
+        ("penstock_parked_changes_total", ("shop.orders@big!parked",)): 37,
+        ("penstock_subscription_lag_bytes", ("shop.orders", "billing")): 32,
+        ("penstock_subscription_lag_seconds", ("shop.orders", "billing")): 1,
+        ("penstock_delivered_changes_total", ("shop.orders", "billing")): 34,
+        ("penstock_lost_changes_total", ("shop.orders", "billing")): 38,
+        ("penstock_lost_changes_total", ("shop.carts", "")): 39,
+        ("penstock_listener_clients", ()): 40,
         ("penstock_snapshot_running", ()): 1,
         ("penstock_snapshot_completed", ()): 1,
         ("penstock_snapshot_aborted", ()): 1,
@@ -172,6 +218,11 @@ def test_names_are_those_of_telemetry_and_come_once() -> None:
     assert len(set(names)) == len(names)
     assert set(names) <= set(telemetry.METRICS)
     assert all(metric.name.endswith("_total") == (metric.kind == "counter") for metric in METRICS)
+
+
+def test_every_metric_that_has_a_name_is_published() -> None:
+    page = metrics_page.page()
+    assert [name for name in telemetry.METRICS if f"| `{name}` |" not in page] == []
 
 
 def test_every_changing_attribute_of_debezium_has_its_metric() -> None:

@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Callable, Mapping
 
 from penstock.errors import InvalidSetting, PenstockError
-from penstock.filters.functions import Functions
+from penstock.filters.functions import Functions, canonical_name
 from penstock.model.spelling import did_you_mean
 from penstock.pipeline.sinks.sink import Sink
 from penstock.settings import Settings
@@ -37,13 +37,14 @@ def make_sinks(settings: Settings) -> tuple[Sink, ...]:
 def _make_own(name: str, path: str, options: Mapping[str, object]) -> Sink:
     """A user's sink. Whatever its code raises is told as what it is, and where it was named."""
     setting = f"pipeline.own_sinks.{name}"
-    kind = Functions.load({name: path}, _OWN)[name.lower()]
+    kind = Functions.load({name: path}, _OWN)[canonical_name(name)]
     try:
         made = kind(options)
     except PenstockError:
         raise
     except Exception as error:
-        raise InvalidSetting(f"{path} failed: {type(error).__name__}: {error}", setting=setting) from error
+        # What it says may hold what it was given, which may be a secret.
+        raise InvalidSetting(f"{path} failed: {type(error).__name__}", setting=setting) from error
     if not isinstance(made, Sink):
         raise InvalidSetting(f"{path} is no Sink", setting=setting)
     return made

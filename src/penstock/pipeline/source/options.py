@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from typing import Any
@@ -29,11 +29,16 @@ _FACTORS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """`RetentionSettings` without what checks settings, which takes a process of Spark longer to import than to use."""
+    """What commits of a subscription go by of `RetentionSettings`.
+
+    It is without what checks settings, which takes a process of Spark longer to import than to use.
+    """
 
     bytes_max: int | None = None
     age_s_max: int | None = None
     subscriber_expiry_s: int | None = None
+    keep_s: int = 86_400
+    keep_bytes_max: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,8 +217,9 @@ def _loss(text: str) -> OnLoss:
 def _retention(text: str) -> Retention:
     try:
         found = Retention(**json_text.parse(text))
-        for least, value in ((0, found.bytes_max), (0, found.age_s_max), (1, found.subscriber_expiry_s)):
-            if value is not None and (type(value) is not int or value < least):
+        for name, value in asdict(found).items():
+            least = 1 if name == "subscriber_expiry_s" else 0
+            if (value is not None or name == "keep_s") and (type(value) is not int or value < least):
                 raise ValueError("no such number")
     except (ValueError, TypeError):
         names = ", ".join(field.name for field in fields(Retention))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
@@ -39,7 +40,7 @@ from penstock.pipeline.eras import Header, prepared_as
 from penstock.pipeline.runs import RUN_SCHEMA
 from penstock.pipeline.source.admission import Limits
 from penstock.pipeline.source.held import NOTHING, Held, naming
-from penstock.pipeline.source.options import RUNS, SourceOptions, parse
+from penstock.pipeline.source.options import RUNS, Retention, SourceOptions, parse
 from penstock.pipeline.source.places import access, open_reader, places
 from penstock.pipeline.source.planner import Planner
 from penstock.pipeline.source.portions import Piece, copied_tables
@@ -92,7 +93,7 @@ def pipeline_options(settings: Settings, buckets: int) -> dict[str, str]:
         "maxBytesPerTrigger": str(pipeline.bytes_per_batch),
         "linger_s": str(pipeline.linger_s),
         "subscription": pipeline.name,
-        "retention": settings.retention.model_dump_json(),
+        "retention": settings.retention.model_dump_json(include={field.name for field in fields(Retention)}),
         "onLoss": pipeline.on_loss.value,
     }
     if pipeline.agents_token_file is not None:

@@ -387,18 +387,18 @@ def test_a_stream_holds_files_back_until_it_has_committed_them(tmp_path: Path) -
     plan = planner(tmp_path, subscription="pipe")
     start = plan.initial()
     numbers = LogReader(directory).numbers()
-    retention.apply(directory, RetentionSettings())
+    retention.apply(directory, RetentionSettings(keep_s=0))
     assert LogReader(directory).numbers() == numbers
     end = plan.latest(start, Limits(files=2))
     plan.commit(end)
-    retention.apply(directory, RetentionSettings())
+    retention.apply(directory, RetentionSettings(keep_s=0))
     assert LogReader(directory).numbers() == numbers[2:]
     assert read_all(plan, NO_LIMIT, end)[0][-1] == 199
 
 
 def test_delivered_files_go_when_the_query_is_to_delete_them(tmp_path: Path) -> None:
     directory = write(tmp_path, "orders", 0, 40, each=5, settings=SMALL_FILES, note="x" * 200)
-    plan = planner(tmp_path, subscription="pipe", retention="{}")
+    plan = planner(tmp_path, subscription="pipe", retention='{"keep_s": 0}')
     start, numbers = plan.initial(), LogReader(directory).numbers()
     end = plan.latest(start, Limits(files=2))
     plan.commit(end)

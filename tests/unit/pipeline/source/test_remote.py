@@ -54,7 +54,7 @@ STATUS = AgentStatus(node="n1", data_centre="dc1", started_time_us=0, running=Tr
 def serving(
     root: Path, *, ask_snapshot: Callable[[TableId], None] | None = None, **settings: Any
 ) -> Iterator[HttpServer]:
-    blocks = LogBlocks(str(root), RetentionSettings(), ask_snapshot)
+    blocks = LogBlocks(str(root), RetentionSettings(keep_s=0), ask_snapshot)
     with HttpServer(HttpSettings(**{"port": 0, **settings}), lambda: STATUS, blocks) as server:
         yield server
 
@@ -144,7 +144,7 @@ def test_a_remote_reader_holds_files_back_and_lets_them_go(tmp_path: Path, token
         numbers = LogReader(directory).numbers()
         start = plan.initial()
         assert list(committed(directory)) == ["p/../x"]
-        retention.apply(directory, RetentionSettings())
+        retention.apply(directory, RetentionSettings(keep_s=0))
         assert LogReader(directory).numbers() == numbers
         end = plan.latest(start, Limits(files=3))
         how = access(parse(options))

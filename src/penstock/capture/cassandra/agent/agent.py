@@ -155,6 +155,7 @@ class Agent:
             queryable=self._link.reachable if self._link is not None else None,
             snapshot=self._snapshots.status() if self._snapshots is not None else None,
             unreadable_checkpoints=self._unreadable(),
+            time_us=self._clock.now_us(),
         )
         return base if self._loop is None else self._loop.describe(base)
 

@@ -191,6 +191,8 @@ class CaptureLoop:
             lag_s=lag_s,
             last_write_time_us=self._last_write_us,
             last_capture_time_us=self._last_capture_us,
+            append_durations=parts.logs.append_timing.read(),
+            sync_durations=parts.logs.sync_timing.read(),
         )
 
     # One step.

@@ -12,6 +12,7 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import structlog
 
@@ -28,6 +29,7 @@ from penstock.model.batch import ChangeBatch
 from penstock.model.position import START, Position
 from penstock.model.schema import TableId, TableSchema
 from penstock.system.files import Files, OsFiles
+from penstock.system.timing import Timing
 
 log = structlog.get_logger()
 
@@ -101,7 +103,10 @@ class CapturedLogs:
         """`ends` are those of the saved place; None when there is none."""
         self.changes: dict[TableId, int] = {}
         self.appended_bytes = 0
-        self._storage = storage
+        # How long a batch took until it was durable in a log, and how long the disk took of that.
+        self.append_timing = Timing()
+        self.sync_timing = Timing()
+        self._storage = replace(storage, sync_timing=self.sync_timing)
         self._files: Files = storage.files or OsFiles()
         self._specs = specs
         self._noted = None if ends is None else {name: Position.parse(end) for name, end in ends.items()}
@@ -218,6 +223,7 @@ class CapturedLogs:
     ) -> tuple[list[tuple[_Writer, ChangeBatch]], Exhausted | None]:
         """Append each batch; what did not go in comes back, with the reason."""
         before = [writer.ends() if writer.spec.predicate is not None else None for writer, _ in work]
+        began = self.append_timing.now()
         waits = [writer.logs.submit(batch) if len(work) > 1 else None for writer, batch in work]
         left: list[tuple[_Writer, ChangeBatch]] = []
         full: Exhausted | None = None
@@ -238,6 +244,7 @@ class CapturedLogs:
                 # The others are waited for first: nothing may be under way when this is raised.
                 failure = failure or error
             else:
+                self.append_timing.end(began)
                 self._note(writer, batch)
         if failure is not None:
             raise failure

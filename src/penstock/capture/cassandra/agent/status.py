@@ -10,6 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from penstock.log.survey import LogFigures
+from penstock.system.timing import Durations
+
 
 class SnapshotProgress(Protocol):
     """What the status needs of a snapshot's own."""
@@ -77,6 +80,17 @@ class AgentStatus:
     last_capture_time_us: int | None = None
     # Whether the node answered over CQL when it was last asked; None when it never was.
     queryable: bool | None = None
+    # How long batches took until they were durable in a log, and how long the disk took to sync them.
+    append_durations: Durations = field(default_factory=Durations)
+    sync_durations: Durations = field(default_factory=Durations)
+    # The size of each log and how far its subscriptions are, by the name of its directory.
+    logs: Mapping[str, LogFigures] = field(default_factory=dict)
+    # Changes that caps of retention took, by log and subscription; the empty name: the log had none.
+    lost_changes: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    # Clients of the listener; None when it does not listen.
+    listener_clients: int | None = None
+    # When this look was taken.
+    time_us: int = 0
     snapshot: SnapshotProgress | None = None
 
     @property

@@ -60,6 +60,9 @@ class DebeziumConfig:
     settings: Settings = field(repr=False)
     pipeline: Kept
     warnings: tuple[str, ...]
+    # What the settings are built of, before the environment, and where in the file it stands.
+    tree: Mapping[str, dict[str, Any]] = field(default_factory=dict, repr=False)
+    origins: Mapping[tuple[str, ...], dict[str, object]] = field(default_factory=dict, repr=False)
 
 
 def is_properties(path: str) -> bool:
@@ -99,8 +102,9 @@ class _Reader:
         self._set("agent.tail", "synced", self._found.get("commit.log.real.time.processing.enabled"))
         if self._ignored:
             self._warnings.insert(0, f"properties without effect: {', '.join(self._ignored)}")
-        built = settings_module.build(self._tree, self._environ, file=str(self._file), origins=self._origins)
-        return DebeziumConfig(built, Kept(self._pipeline), tuple(self._warnings))
+        tree = {section: dict(values) for section, values in self._tree.items()}
+        built = settings_module.build(tree, self._environ, file=str(self._file), origins=self._origins)
+        return DebeziumConfig(built, Kept(self._pipeline), tuple(self._warnings), self._tree, self._origins)
 
     def _converters(self) -> tuple[str, ...]:
         """Prefixes of the properties that belong to value converters, whose names the file itself chooses."""

@@ -15,6 +15,7 @@ from penstock.capture.cassandra.agent.failed_segments import (
     missing_entries,
 )
 from penstock.capture.cassandra.segments.sections import Damage, Section
+from penstock.cli.main import main
 from penstock.errors import CorruptCheckpoint
 from penstock.sandbox.commit_log.segment_writer import encode_entry
 from penstock.system.files import OsFiles
@@ -66,3 +67,17 @@ def test_only_entries_that_begin_in_a_range_are_read_again() -> None:
     assert list(missing_entries(section, [Range(0, 1000), Range(2000, END)])) == []
     torn = Section(entries[0] + entries[1][:10], 1000, sealed=True)
     assert [part.start for part in missing_entries(torn, [Range(1000 + size, END)])] == [1000 + size]
+
+
+def test_a_dry_run_of_the_command_names_segments_and_asks_for_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "agent.toml"
+    config.write_text(f'[agent]\ndirectory = "{tmp_path / "logs"}"\n')
+    failed = FailedSegments(OsFiles(), str(tmp_path / "logs" / ".agent"))
+    failed.add(FailedSegment(NAME, f"/x/{NAME}", (Range(10, 11),), "bad"))
+    assert main(["agent", "reprocess-errors", str(config), "--dry-run"]) == 0
+    assert f"{NAME}: would be read again" in capsys.readouterr().out
+    assert failed.requested() == []
+    assert main(["agent", "reprocess-errors", str(config)]) == 0
+    assert [one.name for one in failed.requested()] == [NAME]
