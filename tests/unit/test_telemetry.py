@@ -51,7 +51,7 @@ def test_metric_names_have_prefix_and_base_unit() -> None:
     units = "bytes|bytes_total|seconds|ratio|id|info"
     things = "changes_total|files|clients|segments|segments_total|mutations_total|places_total|entries|entries_total"
     things += "|tables|rows|rows_total|retries_total|batches_total|failures_total|records_total|letters_total|columns"
-    things += "|clients_total"
+    things += "|clients_total|gaps_total"
     states = "running|waiting|queryable|completed|aborted"
     for name in telemetry.METRICS:
         assert re.fullmatch(rf"penstock_[a-z_]+?_({units}|{things}|{states})", name), name

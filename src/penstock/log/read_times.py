@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import structlog
-
 from penstock.log import sealed
 from penstock.system.files import Files
+from penstock.telemetry import Logger
 
-log = structlog.get_logger()
+log = Logger()
 
 NAME = "retention.json"
 FORMAT = 1

@@ -11,8 +11,6 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-import structlog
-
 from penstock.errors import ChangesLost, CorruptData, InvalidInput, PenstockError, PositionAhead
 from penstock.log import checkpoint, names, recent, retention, sealed
 from penstock.log.checkpoint import Checkpoint
@@ -23,8 +21,9 @@ from penstock.model.instant import parse_instant
 from penstock.model.position import Position
 from penstock.system.clock import Clock, SystemClock
 from penstock.system.files import Files, OsFiles
+from penstock.telemetry import Logger
 
-log = structlog.get_logger()
+log = Logger()
 
 _POSITION = re.compile(r"\d+:\d+:\d+", re.ASCII)
 

@@ -12,8 +12,6 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-import structlog
-
 from penstock.errors import LogLocked, PenstockError
 from penstock.log import identity, retention
 from penstock.log.reader import LogReader
@@ -22,8 +20,9 @@ from penstock.log.retention import Report
 from penstock.settings import RetentionSettings
 from penstock.system.clock import Clock, SystemClock
 from penstock.system.files import Files, OsFiles
+from penstock.telemetry import Logger
 
-log = structlog.get_logger()
+log = Logger()
 
 # From this part of a cap on it is told that files will go.
 _NEAR = 0.8

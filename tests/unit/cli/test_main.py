@@ -92,7 +92,7 @@ def test_a_refused_directory_keeps_its_hint() -> None:
 def test_an_own_sink_that_fails_is_told_with_its_setting() -> None:
     own = PipelineSettings(sinks=("mine",), own_sinks={"mine": f"{__name__}:failing_sink"})
     sys.modules.setdefault(__name__, sys.modules[failing_sink.__module__])
-    with pytest.raises(InvalidSetting, match=r"ZeroDivisionError: of its own \(setting pipeline\.own_sinks\.mine\)"):
+    with pytest.raises(InvalidSetting, match=r"failed: ZeroDivisionError \(setting pipeline\.own_sinks\.mine\)"):
         make_sinks(Settings(pipeline=own))
     missing = PipelineSettings(sinks=("mine",), own_sinks={"mine": "no_such_module:Sink"})
     with pytest.raises(InvalidSetting, match=r"setting pipeline\.own_sinks\.mine"):

@@ -92,7 +92,7 @@ def _demand_ids(lacking: list[TableId]) -> None:
 def _from_json(text: str, ids: Mapping[TableId, uuid.UUID]) -> list[CassandraTable]:
     try:
         data = json_text.parse(text)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except ValueError as error:
         line = error.lineno if isinstance(error, json.JSONDecodeError) else 1
         raise InvalidSchema("the schema file is not JSON", line=line) from error
     if not isinstance(data, dict) or data.get("format") != FORMAT:
