@@ -46,7 +46,6 @@ from tests.integration.cassandra.recording import connected
 from tests.integration.cassandra.wide_load import WideLoad
 from tests.integration.pipeline.replica_load import (
     NODES,
-    PATIENCE_S,
     QUIET,
     Load,
     delivered,
@@ -65,6 +64,8 @@ KILLS = int(os.environ.get("PENSTOCK_PIPELINE_KILLS", "12"))
 LOCAL = {"driver": 3, "driver's Java": 1, "source planner": 3, "Python worker": 22, "broker": 6, "search node": 4}
 CLUSTER = {"Python worker": 3, "executor": 5, "Spark worker": 3}
 TOPIC = "kills.shop.people"
+# A driver and all that it needs may take minutes to come back where many others want the machine too.
+PATIENCE_S = 600
 # The node of the second load, by the name of its log directory.
 CAPTURED = "c1"
 LAST = f"{wide_load.KEYSPACE}.the_end"
@@ -178,7 +179,7 @@ record = "change"
             assert self.process.poll() is None, f"the pipeline ended by itself: {self.said()}"
             return what()
 
-        wait_for(there, said=self.said)
+        wait_for(there, PATIENCE_S, self.said)
 
     def wait_for_work(self, batches: int = 1) -> None:
         before = self.committed()
@@ -313,7 +314,7 @@ def captured(server: CassandraServer, home: Path) -> Iterator[None]:
         assert agent.begun.wait(PATIENCE_S), agent.status()
         yield
         # What was written last is in the log when the row that says so is.
-        wait_for(lambda: LAST in agent.status().table_changes)
+        wait_for(lambda: LAST in agent.status().table_changes, PATIENCE_S)
     finally:
         stop.set()
         thread.join(PATIENCE_S)
