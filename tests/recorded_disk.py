@@ -44,7 +44,9 @@ class Operation:
 def record(directory: Path, command: Sequence[str], trace: Path) -> list[Operation]:
     """Run a program and all that it starts; what they did to the directory."""
     strace = ["strace", "-f", "-qq", "-y", "-xx", "-s", str(64 << 20), "--seccomp-bpf", "-e", f"trace={_CALLS}"]
-    subprocess.run([*strace, "-e", "signal=none", "-o", str(trace), "--", *command], check=True)
+    # Spark's Python processes do not look into the working directory for what the tests bring.
+    variables = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)}
+    subprocess.run([*strace, "-e", "signal=none", "-o", str(trace), "--", *command], check=True, env=variables)
     return list(_Reader(str(directory)).read(trace))
 
 
