@@ -23,6 +23,7 @@ class Running(NamedTuple):
 
     pid: int
     parent: int
+    session: int
     command: str
 
 
@@ -33,18 +34,22 @@ def running_processes() -> list[Running]:
         try:
             command = (place / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
             # The name, in brackets, may hold blanks itself.
-            parent = int((place / "stat").read_text(errors="replace").rpartition(")")[2].split()[1])
+            facts = (place / "stat").read_text(errors="replace").rpartition(")")[2].split()
         except OSError:
             continue
-        found.append(Running(int(place.name), parent, command))
+        found.append(Running(int(place.name), int(facts[1]), int(facts[3]), command))
     return found
 
 
 def below(root: int) -> list[Running]:
-    """The processes that this one has started, and those that they have."""
+    """The processes that this one has started, and those that they have.
+
+    When Python's daemon dies, Spark goes on with the workers that it leaves behind: they are of the same session.
+    """
     everything = running_processes()
-    out: list[Running] = []
-    parents = {root}
+    session = next((one.session for one in everything if one.pid == root), 0)
+    out = [one for one in everything if session and one.session == session and one.parent == 1 and one.pid != root]
+    parents = {root, *(one.pid for one in out)}
     while parents:
         found = [one for one in everything if one.parent in parents]
         out += found
