@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -24,7 +25,10 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
         "spark.local.dir": str(tmp_path_factory.mktemp("spark")),
     }
-    session = spark_session("penstock-tests", "local[2]", own)
+    with pytest.MonkeyPatch.context() as patch:
+        # Spark's Python processes do not look into the working directory for what the tests bring.
+        patch.setenv("PYTHONPATH", str(Path(__file__).parents[3]))
+        session = spark_session("penstock-tests", "local[2]", own)
     register(session)
     yield session
     session.stop()

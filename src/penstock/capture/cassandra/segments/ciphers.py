@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import cramjam
 
-from penstock.capture.cassandra.segments.compression import SECTION_BYTES_MAX, compress_lz4, expand_lz4, reachable
+from penstock.capture.cassandra.segments.compression import (
+    SECTION_BYTES_MAX,
+    compress_lz4,
+    expand_lz4,
+    padded,
+    reachable,
+)
 from penstock.capture.cassandra.segments.segment import Encryption
 from penstock.errors import KeyStoreError
 from penstock.system.extras import install_line
@@ -82,9 +88,7 @@ def decrypt_section(cipher: SectionCipher, data: memoryview, length: int) -> tup
         problem = str(error) or type(error).__name__
     if problem is None and len(out) != length:
         problem = f"the chunks have {len(out)} bytes where {length} were announced"
-    # Zeros read as the end of the section; more than its bytes could have given are of no use to anybody.
-    out += bytes(max(0, min(length, reachable(_LZ4, len(data))) - len(out)))
-    return memoryview(out)[:length], problem
+    return padded(out, length), problem
 
 
 def _decrypt_chunk(cipher: SectionCipher, data: memoryview, out: bytearray, room: int) -> int:

@@ -7,6 +7,7 @@ past it is cut, and output that falls short of it is followed by zeros, which re
 
 from __future__ import annotations
 
+import mmap
 import struct
 import zlib
 from collections.abc import Callable
@@ -40,8 +41,20 @@ def decompress(compressor: str, data: memoryview, length: int) -> tuple[memoryvi
     except (cramjam.DecompressionError, zlib.error, struct.error, IndexError, OSError) as error:
         raise ValueError(f"{compressor}: {error}") from error
     if made == length:
-        return memoryview(out), None
-    return memoryview(out)[:length], f"{compressor}: {made} bytes or more where {length} were announced"
+        return memoryview(out)[:length], None
+    return padded(out, length), f"{compressor}: {made} bytes or more where {length} were announced"
+
+
+def padded(out: bytearray, length: int) -> memoryview:
+    """The bytes, followed by zeros up to a length, which read as the end of the section.
+
+    However long that is, the zeros take no memory until somebody looks at them.
+    """
+    if len(out) >= length:
+        return memoryview(out)[:length]
+    room = mmap.mmap(-1, length, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    room[: len(out)] = bytes(out)
+    return memoryview(room)
 
 
 def reachable(compressor: str, size: int) -> int:
