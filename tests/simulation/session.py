@@ -164,7 +164,9 @@ class Session:
         return [] if first == START else [tuple(first)]
 
     def retain(self) -> None:
-        retention.apply(DIRECTORY, RetentionSettings(), files=self.files, clock=self.clock, modified=lambda path: 0)
+        retention.apply(
+            DIRECTORY, RetentionSettings(keep_s=0), files=self.files, clock=self.clock, modified=lambda path: 0
+        )
 
     def saw(self, batch: ChangeBatch) -> list[tuple[tuple[int, ...], Value]]:
         """Write down what a reader was given."""
