@@ -411,7 +411,8 @@ class RowFold:
         """
         mine = ("", self.schema.id) if self.schema.id else ()
         known = [one for one in self.state.schemas(self.schema.table) if not mine or one.id in mine]
-        if not known or not _floors(known[-1], self.schema):
+        floors = _floors(known[-1], self.schema) if known else {}
+        if not floors:
             return
         waiting = shelf.drops(known[-1], self.schema)
         for (first, last), entries in self._sweep(known):
@@ -420,8 +421,9 @@ class RowFold:
             shelf.put(self.state, known[-1], shelf.newer_changes(batch, waiting))
             now = self.state.find_range(self.chain, first, last)
             single = self._single_rows(entries)
-            self._narrow(entries.take(np.flatnonzero(single)), now.take(np.flatnonzero(single)))
-            self._narrow_exactly(entries.take(np.flatnonzero(~single)), now.take(np.flatnonzero(~single)))
+            alone, others = np.flatnonzero(single), np.flatnonzero(~single)
+            self._narrow(entries.take(alone), now.take(alone), floors)
+            self._narrow_exactly(entries.take(others), now.take(others))
         # The state is of the new version now, also when no row has changed.
         self._note(self.entry)
 
@@ -433,12 +435,11 @@ class RowFold:
         wide = partitions[entries.keys & np.uint64(0xFFFFFFFF) == 0]
         return (entries.lows == 1) & ~np.isin(partitions, wide)
 
-    def _narrow(self, then: Entries, now: Entries) -> None:
+    def _narrow(self, then: Entries, now: Entries, floors: dict[str, int | None]) -> None:
         """Take dropped columns from rows that stand by themselves.
 
         The entries are the same ones, of the version of the schema before and of the one now.
         """
-        floors = _floors(then.schema, self.schema)
         chosen = np.flatnonzero(showing(then, self.state.now_s, floors)) if len(then) else np.zeros(0, np.int64)
         if not len(chosen):
             return

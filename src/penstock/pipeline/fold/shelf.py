@@ -31,6 +31,8 @@ def drops(old: TableSchema, new: TableSchema) -> dict[str, int]:
 
     The cells of counters are not kept: such a column can never be added again.
     """
+    if not new.dropped:
+        return {}
     times = dict(new.dropped)
     gone = (column for column in old.cells if column.name not in new.by_name and column.type.kind is not Kind.COUNTER)
     return {column.name: times[column.name] for column in gone if column.name in times}
