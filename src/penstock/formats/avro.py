@@ -85,7 +85,17 @@ def scan(schema: TableSchema, rows: bytes | memoryview, count: int) -> tuple[int
 
 def row_offsets(schema: TableSchema, rows: bytes | memoryview, count: int) -> array[int]:
     """Where each row starts, and the end: count + 1 offsets."""
-    return _bounds(schema, rows, count)[0]
+    return bounds(schema, rows, count)[0]
+
+
+def bounds(schema: TableSchema, rows: bytes | memoryview, count: int) -> tuple[array[int], array[int]]:
+    """Where each row starts, and where its seal, or the null in its place, does; with the end as the last start."""
+    reader = _reader(schema, rows, count)
+    starts = array("q", bytes(8 * (count + 1)))
+    tails = array("q", bytes(8 * (count + 1)))
+    program(schema).bounds(reader, starts, tails, count)
+    _expect_end(reader)
+    return starts, tails
 
 
 def select(batch: ChangeBatch, keep: Sequence[bool]) -> ChangeBatch | None:
@@ -96,7 +106,7 @@ def select(batch: ChangeBatch, keep: Sequence[bool]) -> ChangeBatch | None:
     """
     if len(keep) != len(batch):
         raise ValueError(f"{len(keep)} choices for {len(batch)} changes")
-    starts, tails = _bounds(batch.schema, batch.rows, batch.count)
+    starts, tails = bounds(batch.schema, batch.rows, batch.count)
     rows = memoryview(batch.rows)
     parts: list[bytes | memoryview] = []
     for index, wanted in enumerate(keep, batch.skip):
@@ -108,15 +118,6 @@ def select(batch: ChangeBatch, keep: Sequence[bool]) -> ChangeBatch | None:
     chosen = b"".join(parts)
     when_max, marks = scan(batch.schema, chosen, len(parts) // 2)
     return ChangeBatch(batch.schema, len(parts) // 2, chosen, when_max, marks)
-
-
-def _bounds(schema: TableSchema, rows: bytes | memoryview, count: int) -> tuple[array[int], array[int]]:
-    reader = _reader(schema, rows, count)
-    starts = array("q", bytes(8 * (count + 1)))
-    tails = array("q", bytes(8 * (count + 1)))
-    program(schema).bounds(reader, starts, tails, count)
-    _expect_end(reader)
-    return starts, tails
 
 
 def _reader(schema: TableSchema, rows: bytes | memoryview, count: int) -> RowReader:

@@ -36,6 +36,17 @@ class Role(StrEnum):
     REGULAR = "regular"
 
 
+class Order(StrEnum):
+    """What decides which of two changes of a row is the later one."""
+
+    # The greatest write time wins, cell by cell. Who says the same with the same times says it of the same change:
+    # replicas log copies, in any order.
+    WRITE_TIME = "write_time"
+    # The source's own order: the sequence of the transaction, then the place in it. Nothing is a copy but what has the
+    # same place; the same said twice is two changes.
+    LOG = "log"
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
     """One column. Tables of SQL databases have partition (primary key) and regular columns only."""
@@ -49,6 +60,8 @@ class Column:
     source_type: str = ""
     # The table had a column of this name before, which was dropped at this write time: cells up to it mean nothing.
     dropped_us: int | None = None
+    # How its values were hidden before they were logged: `hash`, `truncate:N` or `null`. Empty: not at all.
+    mask: str = ""
 
     def to_json(self) -> dict[str, Any]:
         out: dict[str, Any] = {"name": self.name, "type": self.type.to_json(), "role": self.role.value}
@@ -58,6 +71,8 @@ class Column:
             out["source_type"] = self.source_type
         if self.dropped_us is not None:
             out["dropped_us"] = self.dropped_us
+        if self.mask:
+            out["mask"] = self.mask
         return out
 
     @classmethod
@@ -109,6 +124,9 @@ class TableSchema:
     # The columns that the table has no more, by name with the write times of their drops, where the source knows them.
     # When such a column is added again, it still holds the cells that are newer.
     dropped: tuple[tuple[str, int], ...] = ()
+    ordered_by: Order = Order.WRITE_TIME
+    # The columns that the table has and that are left out before anything is logged.
+    excluded: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         names = [column.name for column in self.columns]
@@ -121,6 +139,15 @@ class TableSchema:
         for column in self.key:
             if column.type.multi_cell:
                 raise InvalidSchema("a key column must be frozen", table=self.table, column=column.name)
+        if self.ordered_by is Order.LOG:
+            self._check_rows()
+
+    def _check_rows(self) -> None:
+        """A log's order is one of whole rows: nothing in such a table has an order of its own, or is shared by rows."""
+        for column in self.columns:
+            if column.role in (Role.CLUSTERING, Role.STATIC) or column.type.multi_cell:
+                message = "a table that is ordered by its log has key and plain columns only"
+                raise InvalidSchema(message, table=self.table, column=column.name)
 
     def __getstate__(self) -> dict[str, Any]:
         # What was derived from the fields is kept in the object, and is neither copied nor pickled with it.
@@ -194,6 +221,10 @@ class TableSchema:
         }
         if self.dropped:
             out["dropped_columns"] = dict(self.dropped)
+        if self.ordered_by is not Order.WRITE_TIME:
+            out["ordered_by"] = self.ordered_by.value
+        if self.excluded:
+            out["excluded_columns"] = list(self.excluded)
         return out | {name: value for name in _OF_THE_MOMENT if (value := getattr(self, name))}
 
     @classmethod
@@ -205,7 +236,9 @@ class TableSchema:
                 version=data["version"],
                 source=data["source"],
                 dropped=tuple(data.get("dropped_columns", {}).items()),
+                ordered_by=Order(data.get("ordered_by", Order.WRITE_TIME)),
+                excluded=tuple(data.get("excluded_columns", ())),
                 **{name: data[name] for name in _OF_THE_MOMENT if name in data},
             )
-        except (KeyError, TypeError, AttributeError) as error:
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise InvalidSchema(f"not a table schema: {error}") from error

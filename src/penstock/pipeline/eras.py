@@ -228,7 +228,7 @@ class EraStore:
         """Make durable what is known after a batch, before the batch is."""
         content = {"format": 1, "tables": [[*table, era.to_json()] for table, era in sorted(eras.tables.items())]}
         try:
-            self._directory.mkdir(exist_ok=True)
+            self._directory.mkdir(mode=0o700, exist_ok=True)
             sealed.write(OsFiles(), str(self._directory), f"eras-{batch:012d}.json", content)
             for old in self._batches()[:-_FILES_KEPT]:
                 (self._directory / f"eras-{old:012d}.json").unlink(missing_ok=True)

@@ -1,4 +1,7 @@
-"""The rows of a table in a real Cassandra cluster, read over CQL by token ranges, as one side of a comparison."""
+"""The rows of a table in a real Cassandra cluster, read over CQL by token ranges, as one side of a comparison.
+
+What the agents of the settings leave out or hide is left out and hidden here too: a target cannot have more.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from dataclasses import replace
 import pyarrow as pa
 import structlog
 
+from penstock.capture.cassandra.agent.column_masks import ColumnMasks
 from penstock.capture.cassandra.node.connection import connect, driver_errors, reason
 from penstock.capture.cassandra.schema.table import CassandraTable
 from penstock.capture.cassandra.snapshot.copy import BACKOFF_S, BACKOFF_S_MAX, Reading
@@ -53,16 +57,18 @@ class CassandraRows(SourceRows):
         self._wait = wait or threading.Event().wait
         self._settings = settings.snapshot.model_copy(update={"share": Share.ALL})
         self._page_rows = min(self._settings.page_rows, _PAGE_ROWS_FIRST)
+        self._masks = ColumnMasks(settings.agent)
         connection = connect(settings.cassandra)
         try:
             self._source = SnapshotSource(connection, self._settings, None, self._clock)
             self._table = self._find(table)
+            logged = self._masks.schema(self._table.schema)
         except BaseException:
             connection.close()
             raise
         # The cluster itself leaves out what dropped columns held; nothing more is to be left out here.
-        columns = tuple(replace(column, dropped_us=None) for column in self._table.schema.columns)
-        self.schema = replace(self._table.schema, columns=columns)
+        columns = tuple(replace(column, dropped_us=None) for column in logged.columns)
+        self.schema = replace(logged, columns=columns)
 
     def close(self) -> None:
         self._source.close()
@@ -77,7 +83,7 @@ class CassandraRows(SourceRows):
 
     @property
     def recorded(self) -> TableSchema:
-        return self._table.schema
+        return self._masks.schema(self._table.schema)
 
     def _read(self, reading: Reading, tokens: TokenRange) -> TableState:
         """The rows of a range. What cannot be read now is asked for again a few times, as a snapshot does."""
@@ -112,7 +118,7 @@ class CassandraRows(SourceRows):
             page = reading.pages.ask(text, self._page_rows, more, reading.host).wait(never)
             assert page is not None
             self._fit(page.rows, len(page.body))
-            for batch in encoder.batches(page, self._clock.now_us()):
+            for batch in map(self._masks.apply, encoder.batches(page, self._clock.now_us())):
                 for change in avro.decode(batch):
                     state.apply(change)
             more = page.more

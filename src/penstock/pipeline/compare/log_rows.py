@@ -12,6 +12,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 from typing import IO, Any
 
@@ -23,7 +24,7 @@ from penstock.log.reader import LogReader
 from penstock.merge.table_state import TableState, visible
 from penstock.model.batch import ChangeBatch
 from penstock.model.change import Change, Marker, Op, Set
-from penstock.model.schema import TableId, TableSchema
+from penstock.model.schema import Order, TableId, TableSchema
 from penstock.pipeline.compare.shape import Shape
 from penstock.pipeline.compare.sides import SourceRows
 from penstock.pipeline.records import images, pick
@@ -58,18 +59,30 @@ class LogRows(SourceRows):
         self._remade_us = max(map(self._last_remade, directories), default=0)
 
     def images(self) -> Iterator[pa.StructArray]:
+        if self.schema.ordered_by is Order.LOG:
+            for batches in self._parted():
+                yield from as_images(self.schema, _in_order(self._changes(batches)))
+            return
         for state in self.states():
             yield from as_images(self.schema, visible(state, self._now_s))
 
     def states(self) -> Iterator[TableState]:
+        for batches in self._parted():
+            state = TableState(self.schema)
+            for change in self._changes(batches):
+                state.apply(change)
+            yield state
+
+    def _parted(self) -> Iterator[Iterable[ChangeBatch]]:
+        """The changes of all logs, some partitions after the other."""
         size = sum(file.stat().st_size for directory in self._directories for file in Path(directory).iterdir())
         buckets = min(_BUCKETS_MAX, size // self._bucket_bytes)
         if buckets < 2:
-            yield self._folded(self._batches())
+            yield self._batches()
             return
         with tempfile.TemporaryFile(prefix="penstock-compare-") as file:
             for parts in self._spread(file, buckets):
-                yield self._folded(part.read(file) for part in parts)
+                yield (part.read(file) for part in parts)
 
     def _batches(self) -> Iterator[ChangeBatch]:
         last = {directory: self._last_truncation(directory) for directory in self._directories}
@@ -101,21 +114,20 @@ class LogRows(SourceRows):
         times = [(schema.truncated_us, schema.since_us) for schema in found]
         return max((one for one, _ in times), default=0), max((one for _, one in times), default=0)
 
-    def _folded(self, batches: Iterable[ChangeBatch]) -> TableState:
-        state = TableState(self.schema)
+    def _changes(self, batches: Iterable[ChangeBatch]) -> Iterator[Change]:
+        """The changes as those of the newest version of the schema."""
         names = {column.name for column in self.schema.columns}
         for batch in batches:
             # Key columns are never added or dropped, but may get another name.
             pairs = zip(batch.schema.key, self.schema.key, strict=True)
             renamed = {old.name: new.name for old, new in pairs if old.name != new.name}
             for change in avro.decode(batch):
-                if change.op is Op.TRUNCATE and batch.schema.id:
+                if change.op is Op.TRUNCATE and batch.schema.id and batch.schema.ordered_by is Order.WRITE_TIME:
                     continue
                 # What a dropped column held is of no more interest.
                 cells = {name: cell for name, cell in change.cells.items() if name in names}
                 key = {renamed.get(name, name): value for name, value in change.key.items()}
-                state.apply(replace(change, cells=cells, key=key))
-        return state
+                yield replace(change, cells=cells, key=key)
 
     def _spread(self, file: IO[bytes], buckets: int) -> list[list[_Part]]:
         """Write the changes into the file, those of one bucket of partitions together; where those of each are."""
@@ -146,6 +158,31 @@ class _Part:
     def read(self, file: IO[bytes]) -> ChangeBatch:
         file.seek(self.place)
         return ChangeBatch(self.schema, self.count, file.read(self.size))
+
+
+def _in_order(changes: Iterable[Change]) -> Iterator[dict[str, Any]]:
+    """The rows of a table that is ordered by its log: its changes one after another, of one place the first."""
+    found: dict[tuple[str, int, float], Change] = {}
+    for change in changes:
+        transaction, ordinal = change.origin.transaction, change.origin.ordinal
+        if transaction is None:
+            raise InvalidInput("a change does not say where it is in its source's log", key=sorted(change.key))
+        found.setdefault((transaction.domain, transaction.sequence, inf if ordinal is None else ordinal), change)
+    # Sequences of several domains cannot be compared: there the order of the log counts.
+    alone = len({domain for domain, _, _ in found}) == 1
+    rows: dict[tuple[str, ...], dict[str, Any]] = {}
+    for place in sorted(found) if alone else found:
+        change = found[place]
+        name = tuple(map(repr, change.key.values()))
+        if change.op is Op.TRUNCATE:
+            rows.clear()
+        elif change.op in (Op.DELETE, Op.DELETE_PARTITION):
+            rows.pop(name, None)
+        else:
+            known = {} if change.op in (Op.INSERT, Op.SNAPSHOT) else rows.get(name, {})
+            cells = {column: getattr(cell, "value", None) for column, cell in change.cells.items()}
+            rows[name] = known | dict(change.key) | cells
+    yield from rows.values()
 
 
 def _bucket(change: Change, batch: ChangeBatch, buckets: int) -> int:

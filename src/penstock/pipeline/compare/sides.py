@@ -39,6 +39,16 @@ class SourceRows(ABC):
         """The schema that a log of these rows has in its header."""
         return self.schema
 
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """The columns that the source has and that never reach a log, so that they cannot be compared."""
+        return self.recorded.excluded
+
+    @property
+    def masked(self) -> tuple[str, ...]:
+        """The columns that are compared as they were hidden before they were logged."""
+        return tuple(column.name for column in self.recorded.columns if column.mask)
+
     def check_repair(self) -> None:  # noqa: B027
         """Raise when rows of a target must not be made what these are."""
 

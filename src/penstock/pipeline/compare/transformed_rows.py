@@ -28,6 +28,14 @@ class TransformedRows(SourceRows):
         self._source = source
         self._transforms = transforms
 
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        return self._source.left_out
+
+    @property
+    def masked(self) -> tuple[str, ...]:
+        return self._source.masked
+
     def check_repair(self) -> None:
         """Refuse to repair a table whose rows in the target are not made of the source's rows alone."""
         transform = self._transforms.for_table(self._source.schema)

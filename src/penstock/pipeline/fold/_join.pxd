@@ -4,7 +4,7 @@ from libc.stdint cimport int64_t
 
 from penstock.formats._kernel cimport Program, RowBuffer, RowReader
 from penstock.pipeline.fold._keys cimport append, fetch, same_bytes, short_value
-from penstock.pipeline.fold._parts cimport ABSENT, EXPIRING, LASTING, NEVER, OPAQUE, TOMBSTONE, RowParts
+from penstock.pipeline.fold._parts cimport ABSENT, EXPIRING, LASTING, NEVER, OPAQUE, TOMBSTONE, RowParts, put_second, put_stamp, put_tombstone
 
 cdef int _INSERT
 cdef int _UPDATE
@@ -23,6 +23,7 @@ cdef int _LINE
 cdef class Joiner:
     cdef Program program
     cdef object tie
+    cdef bint by_log
     cdef int cells
     cdef const unsigned char[::1] multi
     cdef const unsigned char[::1] plain
@@ -77,12 +78,7 @@ cdef class Joiner:
     cdef int _parse_cells(self, RowParts parts, RowReader reader, int timed, long long time, int source) except -1
     @cython.locals(state=RowParts, change=RowParts, altered=cython.int, greater=cython.bint, index=cython.int)
     cdef int _apply(self, long long floor) except -1
-    @cython.locals(state=RowParts, change=RowParts)
-    cdef int _marker_wins(self) except -1
     @cython.locals(state=RowParts, change=RowParts, other=RowReader, size=cython.Py_ssize_t)
     cdef int _cell_wins(self, int index) except -1
     @cython.locals(out=RowBuffer, op=cython.int, index=cython.int, kind=cython.longlong, source=RowReader)
     cdef int _write(self, RowParts state) except -1
-    cdef int _put_stamp(self, RowBuffer out, long long time, long long kind, long long ttl_s, long long second) except -1
-    cdef int _put_tombstone(self, RowBuffer out, long long time, long long second) except -1
-    cdef int _put_second(self, RowBuffer out, long long second) except -1

@@ -6,6 +6,10 @@ wins, then tombstone over expiring over lasting, then the second, then the value
 the last of these needs values, and a Python function decides it; it is asked when two copies of a cell differ in their
 value alone. Elsewhere values are never decoded: the winner's bytes are copied. A state is a row of the change record in
 which every cell has its own write time and `capture_time` is the version of the last record of the row.
+
+Of a table that is ordered by its source's log nothing is compared here: the changes come in their order, each with a
+time that is greater than the one before, and each makes the row what it says. Its state keeps the origin of its last
+change, by which a repetition is known.
 """
 
 from __future__ import annotations
@@ -20,7 +24,18 @@ from penstock.pipeline.fold._keys import plain_cells
 
 if not cython.compiled:
     from penstock.pipeline.fold._keys import append, same_bytes, short_value
-    from penstock.pipeline.fold._parts import ABSENT, EXPIRING, LASTING, NEVER, OPAQUE, TOMBSTONE, RowParts
+    from penstock.pipeline.fold._parts import (
+        ABSENT,
+        EXPIRING,
+        LASTING,
+        NEVER,
+        OPAQUE,
+        TOMBSTONE,
+        RowParts,
+        put_second,
+        put_stamp,
+        put_tombstone,
+    )
 
 compiled: bool = cython.compiled
 
@@ -44,10 +59,14 @@ class Joiner:
     """Joins rows of one table. `tie` decides between two values of one column: (column, bytes, bytes) -> first wins.
 
     `floors` has for each column the write time up to which its cells mean nothing, because it was dropped then.
-    Versions of rows that nothing is known of begin above `version`.
+    Versions of rows that nothing is known of begin above `version`. With `by_log` the later change wins, whatever times
+    it has of its own: those that the scan is given say when it was.
     """
 
-    def __init__(self, program: Program, multi: Any, floors: Any, tie: Any, version: int, room: int = 0) -> None:
+    def __init__(
+        self, program: Program, multi: Any, floors: Any, tie: Any, version: int, room: int = 0, *, by_log: bool = False
+    ) -> None:
+        self.by_log = by_log
         self.program = program
         self.tie = tie
         self.cells = self.program.counts[self.program.child(0, 9)]
@@ -181,6 +200,9 @@ class Joiner:
     def _joined(self, number: int, floor: int) -> int:
         """Join a change to the state; whether the state is another one then."""
         altered = 0
+        if self.by_log:
+            self._parse(self.change, self.changes, self.places[number, 0], 0)
+            return self.state.follow(self.change, self.times[number])
         if self.marks[number, 0] <= _UPDATE and self.marks[number, 1] & _ODD == 0:
             self.unsure = 0
             altered = self._apply_plain(self.places[number, _CELLS], self.times[number], floor)
@@ -307,7 +329,7 @@ class Joiner:
         append(out, self.priors, state.key_start, state.key_end)
         for index in range(self.cells):
             if state.kinds[index] == EXPIRING and since_s < state.seconds[index] <= now_s:
-                self._put_tombstone(out, state.times[index], state.seconds[index])
+                put_tombstone(out, state.times[index], state.seconds[index])
             else:
                 out.put_byte(0)
         out.put_byte(0)
@@ -330,7 +352,13 @@ class Joiner:
             version = reader.read_long()
             if is_state:
                 parts.version = version
+        parts.origin_source = is_state
+        parts.origin_start = reader.position
         self._pass(reader, self.origin)
+        parts.origin_end = reader.position
+        if self.by_log and not timed:
+            # Nobody asks for it: what comes later is given its time.
+            timed = 1
         if reader.read_present():
             self._parse_marker(parts, reader, timed, time)
         if reader.read_present():
@@ -454,7 +482,7 @@ class Joiner:
                 altered = 1
         if state.deleted and state.deletion_time > floor:
             floor = state.deletion_time
-        if change.marker_kind != ABSENT and change.marker_time > floor and self._marker_wins():
+        if change.marker_kind != ABSENT and change.marker_time > floor and change.marker_wins(state):
             state.marker_kind = change.marker_kind
             state.marker_time = change.marker_time
             state.marker_second = change.marker_second
@@ -477,19 +505,6 @@ class Joiner:
                 state.seen(change.times[index])
                 altered = 1
         return altered
-
-    def _marker_wins(self) -> int:
-        state = self.state
-        change = self.change
-        if state.marker_kind == ABSENT:
-            return 1
-        if change.marker_time != state.marker_time:
-            return change.marker_time > state.marker_time
-        if change.marker_kind != state.marker_kind:
-            return change.marker_kind > state.marker_kind
-        if change.marker_second != state.marker_second:
-            return change.marker_second > state.marker_second
-        return change.marker_ttl > state.marker_ttl
 
     @cython.boundscheck(False)
     def _cell_wins(self, index: int) -> int:
@@ -532,16 +547,19 @@ class Joiner:
         out.put_byte(0)
         out.put_byte(2)
         out.put_long(state.version)
-        out.put_byte(0)
+        if self.by_log:
+            append(out, self.priors if state.origin_source else self.changes, state.origin_start, state.origin_end)
+        else:
+            out.put_byte(0)
         if state.marker_kind == ABSENT:
             out.put_byte(0)
         else:
             out.put_byte(2)
-            self._put_stamp(out, state.marker_time, state.marker_kind, state.marker_ttl, state.marker_second)
+            put_stamp(out, state.marker_time, state.marker_kind, state.marker_ttl, state.marker_second)
         if state.deleted:
             out.put_byte(2)
             out.put_long(state.deletion_time)
-            self._put_second(out, state.deletion_second)
+            put_second(out, state.deletion_second)
         else:
             out.put_byte(0)
         out.put_byte(0)
@@ -551,7 +569,7 @@ class Joiner:
             if kind == ABSENT:
                 out.put_byte(0)
             elif kind == TOMBSTONE:
-                self._put_tombstone(out, state.times[index], state.seconds[index])
+                put_tombstone(out, state.times[index], state.seconds[index])
             else:
                 source = self.priors if state.sources[index] else self.changes
                 if kind != OPAQUE:
@@ -559,33 +577,7 @@ class Joiner:
                 append(out, source, state.starts[index], state.ends[index])
                 if kind != OPAQUE:
                     out.put_byte(2)
-                    self._put_stamp(out, state.times[index], kind, state.ttls[index], state.seconds[index])
+                    put_stamp(out, state.times[index], kind, state.ttls[index], state.seconds[index])
         out.put_byte(0)
         out.put_byte(0)
-        return 0
-
-    def _put_stamp(self, out: RowBuffer, time: int, kind: int, ttl_s: int, second: int) -> int:
-        out.put_byte(2)
-        out.put_long(time)
-        if kind == EXPIRING:
-            out.put_byte(2)
-            out.put_long(ttl_s)
-            out.put_long(second)
-        else:
-            out.put_byte(0)
-        return 0
-
-    def _put_tombstone(self, out: RowBuffer, time: int, second: int) -> int:
-        out.put_long(_DELETED)
-        out.put_byte(2)
-        out.put_long(time)
-        self._put_second(out, second)
-        return 0
-
-    def _put_second(self, out: RowBuffer, second: int) -> int:
-        if second < 0:
-            out.put_byte(0)
-        else:
-            out.put_byte(2)
-            out.put_long(second)
         return 0

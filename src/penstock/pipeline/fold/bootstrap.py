@@ -37,8 +37,7 @@ _CHANGES = 1 << 18
 
 def load(store: StateStore, batches: Iterable[ChangeBatch]) -> None:
     """Fold changes into the state of a pipeline that has not begun, and commit it."""
-    if store.committed >= 0 or store.size()[0]:
-        raise InvalidSetting("the pipeline has a state already", directory=store.directory)
+    check_unused(store)
     states = [BucketState.open(store.directory, bucket, _BATCH) for bucket in range(store.buckets)]
     folder = Folder(MergeSettings(), RecordType.AFTER, every=False)
     waiting: list[list[Run]] = [[] for _ in states]
@@ -53,6 +52,12 @@ def load(store: StateStore, batches: Iterable[ChangeBatch]) -> None:
             count = 0
     done = [_written(folder, state, runs)[0] for state, runs in zip(states, waiting, strict=True)]
     store.commit(_BATCH, dict(enumerate(done)))
+
+
+def check_unused(store: StateStore) -> None:
+    """Raise InvalidSetting when the pipeline has begun."""
+    if store.committed >= 0 or store.size()[0]:
+        raise InvalidSetting("the pipeline has a state already", directory=store.directory)
 
 
 def _written(folder: Folder, state: BucketState, runs: list[Run]) -> tuple[bytes, BucketState]:

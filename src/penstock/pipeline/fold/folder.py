@@ -17,14 +17,16 @@ import pyarrow as pa
 from penstock.formats import avro
 from penstock.model.batch import ChangeBatch
 from penstock.model.change import Change, Deletion, Op
-from penstock.model.schema import TableId, TableSchema
+from penstock.model.schema import Order, TableId, TableSchema
 from penstock.pipeline.eras import Move
 from penstock.pipeline.fold import keys, shelf
 from penstock.pipeline.fold.adapt import adapt, surviving
 from penstock.pipeline.fold.bucket import BucketState
+from penstock.pipeline.fold.by_log import LogFold
 from penstock.pipeline.fold.distinct import distinct, node_number
 from penstock.pipeline.fold.keys import TIMELESS, Scan
 from penstock.pipeline.fold.rows import RowFold
+from penstock.pipeline.fold.source_order import climbing, source_order
 from penstock.pipeline.records import Records, images
 from penstock.pipeline.runs import Run
 from penstock.settings import Copies, MergeSettings, RecordType
@@ -36,6 +38,8 @@ _TRUNCATE = 5
 # Spreads the numbers of eras over the bits of a hash.
 _ERA_FACTOR = 0x9E3779B97F4A7C15
 _WORD = (1 << 64) - 1
+# A floor that no time is below of.
+_BEFORE_ALL = -(1 << 63)
 
 
 class Folder:
@@ -136,6 +140,9 @@ class Folder:
         for several in sorted(versions.values(), key=lambda runs: runs[0].schema.order):
             scan, nodes = _scanned(several, self._eras.get(several[0].schema.table, 0))
             chosen = np.arange(len(scan))
+            if scan.schema.ordered_by is Order.LOG:
+                yield from self._in_order(scan, nodes, state)
+                continue
             if scan.schema.id:
                 # The eras say what a truncation means, and tell it once.
                 chosen = np.flatnonzero(scan.ops != _TRUNCATE)
@@ -144,6 +151,19 @@ class Folder:
                 chosen = fresh if len(chosen) == len(scan) else fresh[np.isin(fresh, chosen)]
             if len(chosen):
                 yield _records_of(scan, chosen)
+
+    def _in_order(self, scan: Scan, nodes: Any, state: BucketState) -> Iterator[Records]:
+        """Changes that have places in their source's log, each place once."""
+        places = source_order(ChangeBatch(scan.schema, len(scan), scan.rows))
+        chosen = places.sorted()
+        if self._copies is not Copies.EACH:
+            places.mark(scan)
+            fresh = distinct(scan, nodes, state, quorum=1, window_s=self._window_s)
+            chosen = chosen[np.isin(chosen, fresh)]
+        if len(chosen):
+            versions = pa.array(_growing(scan, chosen, places.whens[chosen]), pa.int64())
+            batch = ChangeBatch(scan.schema, len(chosen), scan.pick(chosen))
+            yield Records(scan.schema, batch, None, None, versions, scan.ops[chosen], None)
 
     def _rows(
         self, table: TableId, runs: list[Run], repaired: list[Run], state: BucketState, *, lead: bool
@@ -154,9 +174,13 @@ class Folder:
         told = [self._moves[table].schema] if table in self._moves else []
         told += [self._newest[table]] if table in self._newest else []
         chain = _chain(known, [*(run.schema for run in (*runs, *repaired)), *told])
-        fold = RowFold(chain, state, every=self._every, before=self._record is RecordType.ALL, lead=lead)
+        by_log = chain[-1].ordered_by is Order.LOG
+        law = LogFold if by_log else RowFold
+        fold = law(chain, state, every=self._every, before=self._record is RecordType.ALL, lead=lead)
         several = len({run.node for run in runs}) > 1
         whole = _joined(chain, (run.batch() for run in repaired)) if repaired else None
+        if by_log:
+            return fold.fold(_joined(chain, (run.batch() for run in runs)), repaired=whole)
         batches = self._with_shelf(self._batches(runs, state), chain[-1], state)
         return fold.fold(_joined(chain, batches), copies=several, repaired=whole)
 
@@ -231,21 +255,15 @@ def _records_of(scan: Scan, chosen: Any) -> Records:
 
 
 def _growing(scan: Scan, chosen: Any, times: Any) -> Any:
-    """Versions: the write times, made to grow within each row."""
+    """Versions: the times, made to grow within each row."""
     groups, _ = scan.group_by_key()
     groups = groups[chosen]
     order = np.argsort(groups, kind="stable")
-    groups, times = groups[order], times[order]
-    if not ((groups[1:] == groups[:-1]) & (times[1:] <= times[:-1])).any():
-        return scan.times[chosen]
-    # With r the place in the row's own records, the greatest (time - r) so far, plus r, is the least that grows.
-    starts = np.flatnonzero(np.concatenate(([True], groups[1:] != groups[:-1])))
-    ranks = np.arange(len(groups)) - np.repeat(starts, np.diff(np.append(starts, len(groups))))
-    codes, back = np.unique(times - ranks, return_inverse=True)
-    number = np.cumsum(np.concatenate(([0], (groups[1:] != groups[:-1]).astype(np.int64))))
-    greatest = np.maximum.accumulate(number * (len(codes) + 1) + back) - number * (len(codes) + 1)
+    groups, ordered = groups[order], times[order]
+    if not ((groups[1:] == groups[:-1]) & (ordered[1:] <= ordered[:-1])).any():
+        return times
     versions = np.empty(len(chosen), np.int64)
-    versions[order] = codes[greatest] + ranks
+    versions[order] = climbing(groups, ordered, np.full(len(groups), _BEFORE_ALL))
     return versions
 
 

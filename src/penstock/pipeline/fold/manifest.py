@@ -78,8 +78,8 @@ def read(directory: str, batch: int) -> Manifest:
     place = path(directory, batch)
     try:
         with open(place, "rb") as file:
-            text = file.read()
-        body, _, crc = text.rstrip(b"\n").rpartition(b"\n")
+            content = file.read()
+        body, _, crc = content.rstrip(b"\n").rpartition(b"\n")
         if int(crc, 16) != crc32(body):
             raise ValueError("its checksum does not match")
         data = json.loads(body)
@@ -100,8 +100,13 @@ def _make_directory(directory: str) -> None:
 def write(directory: str, manifest: Manifest) -> bool:
     """Make it durable, and then visible; False, and nothing done, when the batch has a manifest already."""
     _make_directory(directory)
+    name = os.path.basename(path(directory, manifest.batch))
+    return written_once.write(directory, name, text(manifest))
+
+
+def text(manifest: Manifest) -> bytes:
+    """A manifest as it stands in its file."""
     state = {str(bucket): manifest.state[bucket].to_json() for bucket in sorted(manifest.state)}
     data = {"format": FORMAT, "batch": manifest.batch, "buckets": manifest.buckets, "state": state}
     body = json.dumps(data, separators=(",", ":")).encode()
-    name = os.path.basename(path(directory, manifest.batch))
-    return written_once.write(directory, name, body + b"\n%08x\n" % crc32(body))
+    return body + b"\n%08x\n" % crc32(body)

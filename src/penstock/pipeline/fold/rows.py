@@ -89,6 +89,9 @@ class RowFold:
             self._truncate(scan)
         if repaired is not None:
             self._repair(repaired)
+        return self._records()
+
+    def _records(self) -> Records | None:
         # The native way gives the last records of its rows by itself; what comes beside it may be of the same rows.
         alone = self.collector.parts == 1 and not self._told
         return self.collector.records(every=self.every, single=alone and not self.every)
@@ -163,8 +166,22 @@ class RowFold:
         """Join, and keep what came of it; or nothing, but the groups whose prior state is another row's."""
         groups, chosen, group_keys = grouped
         order, bounds = self._order(scan, rows, groups, chosen)
-        records = np.zeros((len(rows) if self.every else len(chosen), 4), np.int64)
-        altered = np.zeros((len(chosen), 4), np.int64)
+        return self._follow(scan, scan.times, order, bounds, group_keys, data, prior_starts, priors)
+
+    def _follow(
+        self,
+        scan: Scan,
+        times: Any,
+        order: Any,
+        bounds: Any,
+        group_keys: Any,
+        data: bytes,
+        prior_starts: Any,
+        priors: Entries,
+    ) -> list[int]:
+        """Join changes that are in order, with these times; the groups whose prior state is another row's."""
+        records = np.zeros((len(order) if self.every else len(group_keys), 4), np.int64)
+        altered = np.zeros((len(group_keys), 4), np.int64)
         # Unless every record is wanted, the states can hardly take more than what they are made of. What of it is not
         # needed is never touched.
         joiner = self._joiner(len(scan.rows) + len(data))
@@ -172,7 +189,7 @@ class RowFold:
             scan.reader,
             view(scan.places),
             view(scan.marks),
-            view(scan.times),
+            view(times),
             view(order),
             view(bounds),
             RowReader(data),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hmac
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,12 +12,15 @@ from cassandra.cluster import NoHostAvailable
 
 from penstock.capture.cassandra.snapshot.encoding import Page
 from penstock.errors import InvalidInput, Unreachable
+from penstock.formats import avro
 from penstock.model import types
+from penstock.model import types as t
+from penstock.model.change import Change, Marker, Op, Set
 from penstock.model.schema import Column, Role, TableId, TableSchema
 from penstock.pipeline.compare import cassandra_rows
 from penstock.pipeline.compare.cassandra_rows import CassandraRows
 from penstock.pipeline.compare.lake_rows import LakeShape
-from penstock.settings import Settings
+from penstock.settings import AgentSettings, Settings
 
 SCHEMA = TableSchema(TableId("k", "t"), (Column("id", types.INT64, Role.PARTITION), Column("v", types.TEXT)))
 
@@ -118,3 +123,19 @@ def test_connection_is_closed_also_when_the_table_is_not_there(cluster: Cluster)
     with pytest.raises(InvalidInput, match="no such table"):
         CassandraRows(Settings(), TableId("k", "other"), LakeShape())
     assert cluster.open == 0
+
+
+def test_what_agents_leave_out_or_hide_is_left_out_and_hidden(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    columns = (*SCHEMA.key, Column("name", t.TEXT), Column("note", t.TEXT))
+    cluster.schema = replace(SCHEMA, columns=columns)
+    key = {column.name: 1 for column in SCHEMA.key}
+    change = Change(Op.SNAPSHOT, key, {"name": Set("n"), "note": Set("secret")}, time=5, marker=Marker())
+    monkeypatch.setattr(cluster, "batches", lambda *_: [avro.encode(cluster.schema, [change])])
+    agent = AgentSettings(exclude_columns=("k.t.note",), masks={"k.t.name": "hash"}, mask_salt="salt")
+    rows = CassandraRows(Settings(agent=agent), SCHEMA.table, LakeShape())
+    assert (rows.left_out, rows.masked) == (("note",), ("name",))
+    (found,) = [image for images in rows.images() for image in images.to_pylist()]
+    assert "note" not in found
+    assert found["name"] == hmac.new(b"salt", b"n", "sha256").hexdigest()
