@@ -9,7 +9,8 @@ the moment of a crash; a finding says what was there afterwards. Every broken pr
 - order: changes do not stand in the order of their appends, or positions do not rise;
 - moved: a change stands at another position than the acknowledged one;
 - torn: a part of a batch is there;
-- checkpoint: one went back, ran ahead of the log, or vanished.
+- checkpoint: one went back, ran ahead of the log, or vanished;
+- note: what retention has noted, since when a file was read by all, is damaged, gone or another time.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ Value = Hashable
 
 
 # Beside the judge's own words: damage that is told, an error that nobody expected, a run or a caller that went wrong.
-_PROMISE = re.compile(r"(?:lost|invented|gap|order|moved|torn|checkpoint|damage|conduct|raised|does not run)(?=:)")
+_PROMISE = re.compile(r"(?:lost|invented|gap|order|moved|torn|checkpoint|note|damage|conduct|raised|does not run)(?=:)")
 
 
 def promises(problems: Iterable[str]) -> Counter[str]:
@@ -52,6 +53,8 @@ class History:
     # Per subscription: places whose commit was begun, and the last one that was acknowledged.
     commits: dict[str, list[Place]] = field(default_factory=dict)
     committed: dict[str, Place] = field(default_factory=dict)
+    # File → the time by which it was read by all, as the last run of retention that ended has noted it.
+    noted: dict[int, int] = field(default_factory=dict)
 
     def owes(self) -> bool:
         """Whether there is anything whose loss would be a broken promise."""
@@ -62,6 +65,7 @@ class History:
         return (
             *map(len, (self.attempted, self.acknowledged, self.failed, self.absent, self.seen)),
             *((name, len(places), self.committed.get(name)) for name, places in sorted(self.commits.items())),
+            *sorted(self.noted.items()),
         )
 
     def copy(self) -> History:
@@ -73,6 +77,7 @@ class History:
             dict(self.seen),
             {name: list(places) for name, places in self.commits.items()},
             dict(self.committed),
+            dict(self.noted),
         )
 
 
@@ -82,10 +87,14 @@ class Finding:
 
     changes: Sequence[tuple[Place, Value]]
     checkpoints: dict[str, Place | None] = field(default_factory=dict)
+    # The numbers of the files that are there, and what is noted of them.
+    files: Sequence[int] = ()
+    noted: dict[int, int] = field(default_factory=dict)
 
 
 def settle(history: History, finding: Finding) -> None:
     """After the log was opened again: what was in doubt and is not there now is gone for good."""
+    history.noted = dict(finding.noted)
     there = {value for _, value in finding.changes}
     for number, values in enumerate(history.attempted):
         if number not in history.acknowledged and values[0] not in there:
@@ -102,6 +111,7 @@ def check(history: History, finding: Finding) -> list[str]:
     problems += _check_presence(history, finding, batches, consumed)
     problems += _check_gaps(history, batches, consumed)
     problems += _check_checkpoints(history, finding)
+    problems += _check_notes(history, finding)
     return problems
 
 
@@ -199,4 +209,17 @@ def _check_checkpoints(history: History, finding: Finding) -> list[str]:
             problems.append(f"checkpoint: {name} is at {place}, which nobody committed")
         if (end is None or place > end) and place not in history.acknowledged.values():
             problems.append(f"checkpoint: {name} is at {place}, ahead of the log's end {end}")
+    return problems
+
+
+def _check_notes(history: History, finding: Finding) -> list[str]:
+    """What was noted of a file that is still there stays; what came on top since is later than all that."""
+    problems = []
+    newest = max(history.noted.values(), default=0)
+    for number in finding.files:
+        before, now = history.noted.get(number), finding.noted.get(number)
+        if before is not None and now != before:
+            problems.append(f"note: file {number} was read at {before}, and now at {now}")
+        elif before is None and now is not None and now <= newest:
+            problems.append(f"note: file {number} was read at {now}, which nobody noted")
     return problems

@@ -112,6 +112,18 @@ def _subscriptions(session: Session) -> None:
     session.close()
 
 
+def _kept(session: Session) -> None:
+    """What was read stays for a while, counted from when retention noted it."""
+    session.keep_s = 1
+    for _ in range(2):
+        session.append(1900)
+        session.append(1700, 30)
+        session.commit("fast")
+        session.commit("slow", lag=1)
+        session.retain(1.1)
+    session.close()
+
+
 def _random(session: Session) -> None:
     """What the seed says, for the long campaign and for what nobody thought of."""
     rng = session.rng
@@ -155,6 +167,7 @@ WORKLOADS = {
     "reopen-small": Workload(_reopen_small, SMALL),
     "transactions": Workload(_transactions, SMALL),
     "subscriptions": Workload(_subscriptions, SMALL),
+    "kept": Workload(_kept, SMALL),
     "deflate": Workload(_batches, _with_codec(Codec.DEFLATE)),
     "snappy": Workload(_rollover, _with_codec(Codec.SNAPPY)),
     "zstandard": Workload(_together, _with_codec(Codec.ZSTANDARD)),
@@ -339,6 +352,8 @@ def _go_on(later: Session) -> list[str]:
         later.append(30)
         later.append(20, 700)
         later.close()
+        if later.keep_s and later.history.committed:
+            later.retain(0.9)
         problems = later.inspect()
         later.close()
     return problems

@@ -14,7 +14,7 @@ from random import Random
 
 from penstock.errors import CorruptLog, PenstockError
 from penstock.formats import avro
-from penstock.log import retention
+from penstock.log import read_times, retention, sealed
 from penstock.log.reader import LogReader
 from penstock.log.subscription import Subscription
 from penstock.log.table_log import TableLog
@@ -45,8 +45,12 @@ def value_of(change: Change) -> Value:
 class StepClock:
     """A clock that goes on by one microsecond each time it is read."""
 
-    def __init__(self) -> None:
-        self._now = 1_000_000
+    def __init__(self, now: int = 1_000_000) -> None:
+        self._now = now
+
+    def later(self, pass_s: float = 0.0) -> StepClock:
+        """A clock that goes on from here, after some time."""
+        return StepClock(self._now + int(pass_s * 1e6))
 
     def now_us(self) -> int:
         self._now += 1
@@ -69,6 +73,8 @@ class Session:
     transactions: bool = False
     # Power was lost although the log acknowledged what was only written: damage is then no surprise.
     lenient: bool = False
+    # How long retention keeps what was read. Not 0: it notes since when that is.
+    keep_s: int = 0
     clock: StepClock = field(default_factory=StepClock)
     log: TableLog | None = None
 
@@ -163,10 +169,31 @@ class Session:
             first = reader.first()
         return [] if first == START else [tuple(first)]
 
-    def retain(self) -> None:
-        retention.apply(
-            DIRECTORY, RetentionSettings(keep_s=0), files=self.files, clock=self.clock, modified=lambda path: 0
-        )
+    def retain(self, pass_s: float = 0.0) -> None:
+        """Let time pass, and then retention run."""
+        self.clock = self.clock.later(pass_s)
+        keep = RetentionSettings(keep_s=self.keep_s)
+        report = retention.apply(DIRECTORY, keep, files=self.files, clock=self.clock, modified=lambda path: 0)
+        now = self.clock.now_us()
+        for number, _ in report.removed if self.keep_s else ():
+            if now - self.history.noted.get(number, now) < self.keep_s * 1_000_000:
+                raise AssertionError(f"file {number} went before its time")
+        if self.keep_s:
+            # Without, nothing is noted; and a judge that reads what is refused would be refused himself.
+            self.history.noted = self.noted()
+
+    def noted(self) -> dict[int, int]:
+        """By which time each file was read by all, as retention has noted it; ValueError when that is not readable."""
+        path = f"{DIRECTORY}/{read_times.NAME}"
+        if not self.files.exists(path):
+            return {}
+        entries = sorted(sealed.read(self.files, path)["read"])
+        covering = {number: [time for last, time in entries if last >= number] for number in self.numbers()}
+        return {number: times[0] for number, times in covering.items() if times}
+
+    def numbers(self) -> list[int]:
+        with closing(LogReader(DIRECTORY, files=self.files)) as reader:
+            return reader.numbers()
 
     def saw(self, batch: ChangeBatch) -> list[tuple[tuple[int, ...], Value]]:
         """Write down what a reader was given."""
@@ -209,7 +236,11 @@ class Session:
         log = self.open()
         problems = [] if self.lenient else [f"damage: {error}" for error in log.damage]
         changes = self.read_all()
-        finding = Finding(changes, self.checkpoints())
+        finding = Finding(changes, self.checkpoints(), self.numbers())
+        try:
+            finding.noted = self.noted()
+        except ValueError as error:
+            return [*problems, f"note: what retention noted is not readable: {error}"]
         broken = check(self.history, finding)
         if self.lenient and self.damage_is_loud():
             # Reading past damage shows a gap. That is allowed only because whoever does not ask for it is told.
@@ -233,4 +264,6 @@ def after(session: Session, files: CrashFiles, history: History, seed: int) -> S
         next_id=session.next_id,
         transactions=session.transactions,
         lenient=session.lenient,
+        keep_s=session.keep_s,
+        clock=session.clock.later(),
     )

@@ -54,6 +54,25 @@ def test_every_broken_promise_is_named(
     assert any(problem.startswith(accusation) for problem in problems), problems
 
 
+@pytest.mark.parametrize(
+    ("noted", "accused"),
+    [
+        ({1: 10, 2: 20}, False),
+        ({1: 10, 2: 20, 3: 30}, False),
+        ({2: 20}, True),
+        ({1: 10, 2: 21}, True),
+        ({1: 10, 2: 20, 3: 15}, True),
+        ({}, True),
+    ],
+)
+def test_what_retention_noted_of_a_file_must_stay(noted: dict[int, int], accused: bool) -> None:
+    told = history()
+    told.noted = {0: 5, 1: 10, 2: 20}
+    problems = check(told, Finding(list(SOUND), dict(AT), (1, 2, 3), noted))
+    assert bool(problems) is accused
+    assert all(problem.startswith("note") for problem in problems)
+
+
 def test_what_a_reader_saw_must_stay() -> None:
     told = history()
     told.seen[(5,)] = "e"

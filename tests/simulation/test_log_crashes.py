@@ -27,6 +27,7 @@ RUNS = {
     ("reopen-small", 1): 1075,
     ("transactions", 1): 790,
     ("subscriptions", 1): 2325,
+    ("kept", 1): 1230,
     ("deflate", 1): 205,
     ("snappy", 1): 515,
     ("zstandard", 1): 195,

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from penstock.log import block, retention, sealed, segment
+from penstock.log import block, read_times, retention, sealed, segment
 from penstock.log.active import ActiveSegment
 from penstock.log.recovery import _Tail
 from penstock.log.table_log import TableLog
@@ -137,6 +137,19 @@ def _retention_newest_first(patch: Patch) -> None:
     patch.setattr(retention, "removable", lambda *args: removable(*args)[::-1])
 
 
+def _note_of_retention_in_place(patch: Patch) -> None:
+    def hasty(files: CrashFiles, directory: str, log_id: str, times: read_times.ReadTimes) -> None:
+        content = {"format": read_times.FORMAT, "log": log_id, "read": [list(entry) for entry in times.entries]}
+        file = files.open(f"{directory}/{read_times.NAME}", write=True, create=True)
+        data = sealed.seal(content)
+        file.pwrite(data, 0)
+        file.truncate(len(data))
+        file.sync()
+        file.close()
+
+    patch.setattr(read_times, "save", hasty)
+
+
 def _watermark_before_sync(patch: Patch) -> None:
     write, commit = ActiveSegment.write, TableLog._write
     # Logs of other schedules come and go in between, so each segment looks for its own.
@@ -172,6 +185,8 @@ CRASH_MUTANTS: dict[str, tuple[Callable[[Patch], None], tuple[str, ...]]] = {
     "readers are told before the sync": (_watermark_before_sync, ("single", "reopen")),
     "recovery keeps the torn tail": (_recovery_keeps_the_torn_tail, ("single", "batches")),
     "recovery cuts too much": (_recovery_cuts_one_block_too_many, ("single", "reopen")),
+    "retention's note is not synced": (_skip_sync_of("retention.json.tmp"), ("kept",)),
+    "retention's note is written in place": (_note_of_retention_in_place, ("kept",)),
     "retention by the fastest subscriber": (_retention_by_the_fastest, ("subscriptions",)),
     "retention deletes the newest first": (_retention_newest_first, ("subscriptions", "random")),
 }

@@ -11,6 +11,7 @@ import typer
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from penstock.cli import output, places
+from penstock.cli.erase import erase_changes
 from penstock.cli.interrupts import stop_on
 from penstock.cli.output import JsonOption
 from penstock.cli.places import DirectoryArgument, LogOption, Place, TableOption
@@ -307,6 +308,9 @@ def retain(
         raise typer.Exit(1)
 
 
+app.command("erase")(erase_changes)
+
+
 @app.command("verify")
 def verify_logs(
     directory: DirectoryArgument, table: TableOption = None, log: LogOption = None, json: JsonOption = False
@@ -341,6 +345,7 @@ def _print_verdict(place: Place, verdict: Verdict, json: bool) -> None:
                 "files": verdict.files,
                 "blocks": verdict.blocks,
                 "changes": verdict.changes,
+                "erased": verdict.erased,
                 "bytes": verdict.bytes,
                 "index_entries": verdict.entries,
                 "checkpoints": verdict.checkpoints,
@@ -356,6 +361,7 @@ def _print_verdict(place: Place, verdict: Verdict, json: bool) -> None:
         f"{output.plain(place.directory)}: {state}; {output.count(verdict.files, 'file')}, "
         f"{output.count(verdict.blocks, 'block')}, {output.count(verdict.changes, 'change')}, "
         f"{output.size(verdict.bytes)}, {output.count(verdict.checkpoints, 'checkpoint')}"
+        + (f", {verdict.erased:,} of the changes erased" if verdict.erased else "")
     )
     for error in verdict.damage:
         output.line(f"  {output.plain(str(error))}")

@@ -31,6 +31,16 @@ _BLOCK_BYTES = (64 << 20) + (1 << 10)
 # A frame of so many bytes takes at least nine.
 _FRAME_BYTES = 8 << 10
 _METADATA_KEYS_MAX = 1000
+# A frame that decoders skip: this, and the length of what follows in four bytes.
+_SKIPPABLE = b"\x50\x2a\x4d\x18"
+_SKIPPABLE_BYTES = 8
+# A stored block of no bytes; and up to three Huffman-coded ones of ten bits each before it, by what is left of the
+# length when it is divided by that of the first.
+_EMPTY_BLOCK = bytes.fromhex("000000ffff")
+_ODD_BLOCKS = tuple(
+    bytes.fromhex(text)
+    for text in ("", "02000000ffff", "0208000000ffff", "02000000ffff0208000000ffff", "02082000000000ffff")
+)
 _SCHEMA = "avro.schema"
 _CODEC = "avro.codec"
 
@@ -160,26 +170,83 @@ def read_long(view: memoryview, at: int) -> tuple[int, int]:
         shift += 7
 
 
-def compress(codec: Codec, data: bytes | memoryview) -> bytes:
-    """A block's data as the codec writes it."""
+def compress(codec: Codec, data: bytes | memoryview, *, hard: bool = False) -> bytes:
+    """A block's data as the codec writes it. With `hard`, as short as it gets, whatever time that takes."""
     if codec is Codec.NULL:
         return bytes(data)
     if codec is Codec.DEFLATE:
-        engine = zlib.compressobj(6, zlib.DEFLATED, -15)
+        engine = zlib.compressobj(9 if hard else 6, zlib.DEFLATED, -15, 9 if hard else zlib.DEF_MEM_LEVEL)
         return engine.compress(data) + engine.flush()
     if codec is Codec.SNAPPY:
         return bytes(cramjam.snappy.compress_raw(data)) + zlib.crc32(data).to_bytes(4, "big")
-    return _zstd(data)
+    return _zstd(data, 19 if hard else 3)
 
 
-def _zstd(data: bytes | memoryview) -> bytes:
+def _zstd(data: bytes | memoryview, level: int) -> bytes:
     """One frame; or many small ones when a large block is so uniform that `decompress` would take one for a bomb."""
-    packed = bytes(cramjam.zstd.compress(data, 3))
+    packed = bytes(cramjam.zstd.compress(data, level))
     if len(data) <= max(_BLOCK_BYTES, RATIO_MAX * len(packed)):
         return packed
     view = memoryview(data)
     pieces = (view[at : at + _FRAME_BYTES] for at in range(0, len(view), _FRAME_BYTES))
-    return b"".join(bytes(cramjam.zstd.compress(piece, 3)) for piece in pieces)
+    return b"".join(bytes(cramjam.zstd.compress(piece, level)) for piece in pieces)
+
+
+def fill(codec: Codec, payload: bytes, size: int) -> bytes | None:
+    """Compressed data made exactly `size` bytes long, for every decoder the same data; None when that cannot be.
+
+    Zstandard has frames to be skipped (RFC 8878, section 3.1.2), deflate has blocks of no bytes (RFC 1951, section
+    3.2.4), and in Snappy a literal can be written in pieces. Not every length can be reached.
+    """
+    gap = size - len(payload)
+    if gap == 0:
+        return payload
+    if codec is Codec.ZSTANDARD and gap >= _SKIPPABLE_BYTES:
+        rest = gap - _SKIPPABLE_BYTES
+        return payload + _SKIPPABLE + rest.to_bytes(4, "little") + bytes(rest)
+    if codec is Codec.DEFLATE:
+        odd = _ODD_BLOCKS[gap % len(_EMPTY_BLOCK)]
+        if gap >= len(odd):
+            return odd + _EMPTY_BLOCK * ((gap - len(odd)) // len(_EMPTY_BLOCK)) + payload
+    if codec is Codec.SNAPPY and gap > 0:
+        body = _split_literals(payload[:-4], gap)
+        return None if body is None else body + payload[-4:]
+    return None
+
+
+def _split_literals(body: bytes, gap: int) -> bytes | None:
+    """Snappy data made longer by writing some of its literal bytes one by one; None when there are too few of them."""
+    at = 0
+    while body[at] & 0x80:
+        at += 1
+    at += 1
+    out = bytearray(body[:at])
+    while at < len(body):
+        tag = body[at]
+        if tag & 3:
+            end = at + (0, 2, 3, 5)[tag & 3]
+            out += body[at:end]
+            at = end
+            continue
+        more = max(0, (tag >> 2) - 59)
+        length = 1 + (int.from_bytes(body[at + 1 : at + 1 + more], "little") if more else tag >> 2)
+        at += 1 + more
+        end = at + length
+        while gap and at + 1 < end:
+            # A byte of its own takes one more, unless the length of the rest then takes one less.
+            gap -= 1 + len(_literal_head(end - at - 1)) - len(_literal_head(end - at))
+            out += b"\0" + body[at : at + 1]
+            at += 1
+        out += _literal_head(end - at) + body[at:end]
+        at = end
+    return None if gap else bytes(out)
+
+
+def _literal_head(length: int) -> bytes:
+    if length <= 60:
+        return bytes([(length - 1) << 2])
+    size = (length - 1).bit_length() + 7 >> 3
+    return bytes([(59 + size) << 2]) + (length - 1).to_bytes(size, "little")
 
 
 def decompress(codec: Codec, data: bytes | memoryview, limit: int) -> bytes:

@@ -37,6 +37,8 @@ class Block:
     epoch: int
     # Of the count and the data before compression, without the four bytes of the checksum itself.
     crc: int
+    # Some of its changes were erased: the seal has the epoch's complement, which is as long.
+    erased: bool = False
 
 
 class TornBlock(Exception):
@@ -82,6 +84,14 @@ def build(rows: Sequence[bytes | memoryview], count: int, epoch: int, codec: Cod
     return Draft([head, data, sync], len(head) + len(data) + SYNC_BYTES, crc)
 
 
+def seal(rows: bytes, count: int, epoch: int) -> bytes:
+    """The data of a block before compression. An epoch's complement says that changes of the block were erased."""
+    if rows[-1] != _NO_SEAL:
+        raise ValueError("rows must end without a seal")
+    data = rows[:-1] + _SEALED + _long(epoch)
+    return data + crc32(data, crc32(_long(count))).to_bytes(_CRC_BYTES, "big")
+
+
 def unseal(rows: bytes | memoryview, count: int) -> bytes:
     """The rows of a block as an encoder wrote them, ready to be appended again."""
     start, _, _ = _seal_of(rows, count)
@@ -116,7 +126,8 @@ def parse(data: bytes | memoryview, start: int, base: int, codec: Codec, sync: b
         except Exception as error:
             raise TornBlock("the data does not decompress") from error
     _, epoch, crc = _seal_of(rows, count)
-    return Block(base + start, base + end, count, rows, epoch, crc)
+    erased = epoch < 0
+    return Block(base + start, base + end, count, rows, ~epoch if erased else epoch, crc, erased)
 
 
 def _seal_of(rows: bytes | memoryview, count: int) -> tuple[int, int, int]:

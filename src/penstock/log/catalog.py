@@ -7,21 +7,26 @@ catalog open. Its version is SQLite's `user_version`; docs/reference/statements.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from penstock.errors import CorruptData, DiskFull, LogClosed, PenstockError, StorageError, UnsupportedFormat
-from penstock.log.refusal import refused
+from penstock.log.refusal import refused, sqlite_lacks_files
 from penstock.model.schema import TableId, TableSchema
 from penstock.system import json_text
 from penstock.system.clock import Clock, SystemClock
+from penstock.system.descriptors import patiently
 from penstock.system.files import OsFiles
+
+T = TypeVar("T")
 
 NAME = "catalog.sqlite"
 # "Pnsk": tells our catalog from any other SQLite file.
@@ -82,35 +87,50 @@ class LogEntry:
 class Catalog:
     """The open catalog. Methods may be called from any thread."""
 
-    def __init__(self, connection: sqlite3.Connection, path: str, clock: Clock) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, path: str, clock: Clock, pause: Callable[[float], None] = time.sleep
+    ) -> None:
         self._connection: sqlite3.Connection | None = connection
+        self._pause = pause
         self._path = path
         self._clock = clock
         self._lock = threading.RLock()
 
     @classmethod
-    def open(cls, root: str, *, clock: Clock | None = None) -> Catalog:
-        """Open the catalog in `root`, and create both when they are missing."""
+    def open(cls, root: str, *, clock: Clock | None = None, pause: Callable[[float], None] = time.sleep) -> Catalog:
+        """Open the catalog in `root`, and create both when they are missing. `pause` waits for file descriptors."""
         path = os.path.join(root, NAME)
         try:
             os.makedirs(root, mode=0o700, exist_ok=True)
             # SQLite gives its side files the mode of the main one, so that is set before anything is in it.
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+            os.close(patiently(lambda: os.open(path, flags, 0o600), pause))
         except OSError as error:
             raise refused(error, "opening the catalog", path) from error
         with _naming(path):
-            connection = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
+            connection = _patiently(lambda: _connect(path), path, pause)
+        try:
+            OsFiles(pause).sync_directory(root)
+        except OSError as error:
+            connection.close()
+            raise refused(error, "syncing the catalog's directory", root) from error
+        return cls(connection, path, clock or SystemClock(), pause)
+
+    @classmethod
+    def rehearse(cls, root: str) -> Catalog:
+        """A catalog in memory that holds what the one in `root` does: what is written to it, nobody else sees."""
+        path = os.path.join(root, NAME)
+        with _naming(path):
+            connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
             try:
+                if os.path.exists(path):
+                    with closing(sqlite3.connect(path, timeout=_BUSY_S)) as there:
+                        there.backup(connection)
                 _prepare(connection, path)
             except BaseException:
                 connection.close()
                 raise
-        try:
-            OsFiles().sync_directory(root)
-        except OSError as error:
-            connection.close()
-            raise refused(error, "syncing the catalog's directory", root) from error
-        return cls(connection, path, clock or SystemClock())
+        return cls(connection, path, SystemClock())
 
     def add_table(self, schema: TableSchema, *, cdc: bool) -> bool:
         """Note a table; False, and no change, when it is known already."""
@@ -181,12 +201,46 @@ class Catalog:
         return self._connection
 
     def _read(self, query: str, values: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
-        with self._lock, _naming(self._path):
+        def read() -> list[tuple[Any, ...]]:
             return self._open().execute(query, values).fetchall()
 
+        with self._lock, _naming(self._path):
+            return _patiently(read, self._path, self._pause)
+
     def _write(self, statement: str, values: tuple[object, ...]) -> bool:
-        with self._lock, _naming(self._path), _transaction(self._open()) as connection:
-            return connection.execute(statement, values).rowcount > 0
+        def write() -> bool:
+            with _transaction(self._open()) as connection:
+                return connection.execute(statement, values).rowcount > 0
+
+        with self._lock, _naming(self._path):
+            return _patiently(write, self._path, self._pause)
+
+
+def _connect(path: str) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
+    try:
+        _prepare(connection, path)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _patiently(action: Callable[[], T], path: str, pause: Callable[[float], None]) -> T:
+    """Do something with SQLite, and again after a while as long as it has no file descriptor for it."""
+
+    def once() -> T:
+        try:
+            return action()
+        except sqlite3.Error as error:
+            if sqlite_lacks_files(error):
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path) from error
+            raise
+
+    try:
+        return patiently(once, pause)
+    except OSError as error:
+        raise refused(error, "using the catalog", path) from error
 
 
 def _prepare(connection: sqlite3.Connection, path: str) -> None:

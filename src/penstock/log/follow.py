@@ -14,10 +14,11 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Self
 
-from penstock.errors import LogClosed, PenstockError
+from penstock.errors import Exhausted, LogClosed, PenstockError
 from penstock.log import watermark
 from penstock.log.cursor import Cursor
 from penstock.log.reader import LogReader
+from penstock.log.refusal import refused
 from penstock.model.batch import ChangeBatch
 from penstock.model.position import START, Position
 from penstock.system.files import Files
@@ -27,6 +28,8 @@ from penstock.telemetry import Logger
 log = Logger()
 
 _QUEUE_BYTES = 1 << 20
+# After a lack of descriptors, when nothing is written meanwhile.
+_LACK_S = 1.0
 
 
 class Listener:
@@ -56,7 +59,11 @@ class Follower:
         self.directory = directory
         self._files = files
         self._reader = LogReader(directory, files=files)
-        self._watch: Watch = watch or FileWatch(f"{directory}/{watermark.NAME}")
+        try:
+            self._watch: Watch = watch or FileWatch(f"{directory}/{watermark.NAME}")
+        except OSError as error:
+            self._reader.close()
+            raise refused(error, "watching the log", f"{directory}/{watermark.NAME}") from error
         self._mutex = threading.Lock()
         self._listeners: tuple[Listener, ...] = ()
         self._cursor = Cursor(self._reader, self._reader.end())
@@ -120,6 +127,11 @@ class Follower:
         while not self._closed:
             try:
                 self._hand_out()
+            except Exhausted as error:
+                # Others close files again, and nothing was handed out that would come twice.
+                log.warning("following waits", directory=self.directory, error=str(error))
+                self._watch.wait(_LACK_S)
+                continue
             except PenstockError as error:
                 log.error("cannot follow the log", directory=self.directory, error=str(error))
                 with self._mutex:

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Self
 
 from penstock.errors import ChangesLost, CorruptLog, InvalidValue, PositionAhead, UnsupportedFormat
-from penstock.log import identity, search, segment, watermark
+from penstock.log import erased, identity, search, segment, watermark
 from penstock.log.block import Block, TornBlock
 from penstock.log.index import Index
 from penstock.log.names import DATA, INDEX, file_name, file_number
@@ -29,6 +29,9 @@ from penstock.system.files import File, Files, OsFiles
 from penstock.telemetry import Logger
 
 log = Logger()
+
+# So many headings are kept before it is asked which of their files are still there.
+_HEADINGS_MIN = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,7 @@ class LogReader:
         self.table: TableId = found.table
         self.log_id: str = found.log
         self._headings: dict[int, Heading] = {}
+        self._headings_max = _HEADINGS_MIN
         self._watermark_file: File | None = None
         # What later files vouched for when this reader first looked.
         self._floor: Watermark | None = None
@@ -148,8 +152,17 @@ class LogReader:
             known = self._read_heading(number)
             if number <= self.watermark().last.file:
                 # A file with changes keeps its header for good; the newest may be made anew while it is empty.
-                self._headings[number] = known
+                self._keep(known)
         return known
+
+    def _keep(self, heading: Heading) -> None:
+        """Remember a heading; a reader may live for years, so those of files that are gone go too."""
+        if len(self._headings) >= self._headings_max:
+            there = set(self.numbers())
+            self._headings = {number: kept for number, kept in self._headings.items() if number in there}
+            # To ask each time would cost a log of many files more the longer it is.
+            self._headings_max = max(_HEADINGS_MIN, 2 * len(self._headings))
+        self._headings[heading.number] = heading
 
     def _read_heading(self, number: int) -> Heading:
         file = self.open(number)
@@ -226,11 +239,18 @@ class LogReader:
 
     # Reading.
 
-    def read(self, after: Position = START, *, skip_damage: bool = False) -> Iterator[ChangeBatch]:
-        """All durable changes behind `after`, in written order, up to the end as it is now."""
-        return self.read_to(self.watermark(), after, skip_damage=skip_damage)
+    def read(
+        self, after: Position = START, *, skip_damage: bool = False, with_erased: bool = False
+    ) -> Iterator[ChangeBatch]:
+        """All durable changes behind `after`, in written order, up to the end as it is now.
 
-    def read_to(self, mark: Watermark, after: Position, *, skip_damage: bool = False) -> Iterator[ChangeBatch]:
+        Erased ones are left out, unless the caller asks for them. A batch may be empty then: its end counts.
+        """
+        return self.read_to(self.watermark(), after, skip_damage=skip_damage, with_erased=with_erased)
+
+    def read_to(
+        self, mark: Watermark, after: Position, *, skip_damage: bool = False, with_erased: bool = False
+    ) -> Iterator[ChangeBatch]:
         """All changes behind `after` up to a watermark that was read before."""
         numbers = [number for number in self.numbers() if number <= mark.file]
         if after > mark.last:
@@ -254,7 +274,11 @@ class LogReader:
         for number in numbers[bisect_left(numbers, expected) :]:
             if number != expected:
                 self._missing(expected, skip_damage)
-            yield from self._read_file(number, after, mark, numbers, skip_damage)
+            for heading, block, skip in self._read_file(number, after, mark, numbers, skip_damage):
+                if block.erased and not with_erased:
+                    yield from erased.batches(heading.schema, number, block, skip)
+                else:
+                    yield self.batch(heading, block, skip)
             expected = number + 1
 
     def _missing(self, number: int, skip: bool) -> None:
@@ -265,7 +289,8 @@ class LogReader:
 
     def _read_file(
         self, number: int, after: Position, mark: Watermark, numbers: list[int], skip_damage: bool
-    ) -> Iterator[ChangeBatch]:
+    ) -> Iterator[tuple[Heading, Block, int]]:
+        """The blocks of one file that have changes behind `after`, each with how many of its changes were read."""
         file = self.open(number)
         try:
             heading = self.heading(number)
@@ -281,7 +306,7 @@ class LogReader:
                     # take is the database's.
                     for block in segment.blocks(file, heading, start, limit, keep=False):
                         if skip < block.count:
-                            yield self.batch(heading, block, skip)
+                            yield heading, block, skip
                         skip, start = 0, block.end
                 except TornBlock as torn:
                     start = self._pass_damage(file, heading, start, limit, torn, skip_damage)

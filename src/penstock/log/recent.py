@@ -99,7 +99,7 @@ def time_after(reader: LogReader, position: Position) -> int | None:
     """The time of the first durable change behind `position`; None when there is none, or it has no time."""
     if position >= reader.end():
         return None
-    batch = next(reader.read(max(position, reader.first())), None)
+    batch = next(filter(len, reader.read(max(position, reader.first()))), None)
     if batch is None:
         return None
     view = memoryview(batch.rows)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import errno
 
 from penstock.errors import DiskFull, Exhausted, LogError, StorageError, TooManyFiles
-from penstock.system.descriptors import EXHAUSTED
+from penstock.system.descriptors import EXHAUSTED, scarce
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+# What SQLite says, SQLITE_CANTOPEN and SQLITE_IOERR, when it gets no descriptor; it says so of other things, too.
+_SQLITE_UNOPENED = {14, 10}
 _HELD_BACK = {
     errno.EROFS: "the file system is read-only",
     errno.EACCES: "permission denied",
@@ -39,5 +41,12 @@ def exhausted(error: BaseException | None) -> Exhausted | None:
             return DiskFull("no room on a disk", file=error.filename)
         if isinstance(error, OSError) and error.errno in EXHAUSTED:
             return TooManyFiles("too many open files", file=error.filename)
+        if sqlite_lacks_files(error):
+            return TooManyFiles("too many open files")
         error = error.__cause__
     return None
+
+
+def sqlite_lacks_files(error: BaseException) -> bool:
+    """Whether SQLite could not open a file because there is no descriptor now. It does not say the reason itself."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in _SQLITE_UNOPENED and scarce()

@@ -69,6 +69,8 @@ class Subscription:
         self._tail: Tail | None = None
         # The last change that was handed out: reading goes on behind it, committed or not.
         self._cursor = self._load()
+        # Changes that were passed over since this was opened, because they were erased.
+        self.erased = 0
         self._loss: Loss | None = None
 
     @classmethod
@@ -258,6 +260,9 @@ class Subscription:
         if self._cursor == START and batch.file > 1:
             # Reading from START gives what is left; a cap may have taken files since we looked.
             self.check_loss()
+        before = self._cursor
+        done = before.ordinal + 1 if (before.file, before.offset) == (batch.file, batch.offset) else 0
+        self.erased += batch.skip - done
         self._cursor = batch.last
 
     def _wait_for_writer(self, timeout_s: float | None) -> bool:

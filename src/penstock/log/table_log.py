@@ -69,7 +69,7 @@ class TableLog:
         self.damage: tuple[CorruptLog, ...] = ()
         if (reason := refusal(directory)) is not None:
             raise InvalidInput(reason)
-        self._files: Files = files or OsFiles()
+        self._files: Files = files or OsFiles(group_read=self.settings.group_read)
         self._entropy = entropy
         self._sync_timing = sync_timing
         self._node = node
@@ -81,6 +81,8 @@ class TableLog:
         self._commits = GroupCommit(self._write, self._block_bytes_max)
         self._closed = False
         self._accepted: TableSchema | None = None
+        # The next commit ends the file.
+        self._sealing = False
         self._failure: LogError | None = None
         try:
             self._open(schema)
@@ -148,6 +150,11 @@ class TableLog:
         if schema.table != self._identity.table:
             raise InvalidInput("the schema of another table", table=schema.table, directory=self.directory)
         self._commits.append(ChangeBatch(schema, 0, b""))
+
+    def seal(self) -> None:
+        """End the current file and go on in a new one, durably. Nothing happens when it has no changes."""
+        self._sealing, self._accepted = True, None
+        self._commits.append(ChangeBatch(self.schema, 0, b""))
 
     def close(self) -> None:
         """Wait for what is queued, sync the index, and let the next writer in."""
@@ -339,9 +346,12 @@ class TableLog:
             self._turn(replace(schema, version=max(schema.version, known.version)))
         elif schema.version > known.version:
             self._turn(schema)
-        elif self._segment.end >= self.settings.file_bytes_max:
+        elif self._segment.end >= self.settings.file_bytes_max or self._sealed_early():
             self._turn(known)
-        self._accepted = schema
+        self._accepted, self._sealing = schema, False
+
+    def _sealed_early(self) -> bool:
+        return self._sealing and self._segment.end > self._segment.heading.size
 
     def _turn(self, schema: TableSchema) -> None:
         """Close the current file for good and begin the next. An empty one stays: somebody may go by its header."""

@@ -137,6 +137,13 @@ class _OneLog:
                 self._parked = self._storage.open(schema, self.spec.name, parked=True)
             return self._parked
 
+    def seal(self) -> None:
+        with self._mutex:
+            parked = self._parked
+        self._log.seal()
+        if parked is not None:
+            parked.seal()
+
     def close(self) -> None:
         with self._mutex:
             self.removed = True
@@ -285,6 +292,11 @@ class TableLogs:
         if failure is not None:
             raise failure
         return positions
+
+    def seal(self) -> None:
+        """Let every log, and what is parked of it, end its current file."""
+        for one in self._logs.values():
+            one.seal()
 
     def close(self) -> None:
         """Close every log; closing twice is no error."""

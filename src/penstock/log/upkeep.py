@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from penstock.errors import LogLocked, PenstockError
@@ -108,6 +109,18 @@ class Upkeep:
                 log.exception("retention failed by a fault of its own", directory=self._root)
             if stop.wait(self._settings.every_s):
                 return
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """`run` in a thread of its own, which ends with the block."""
+        stop = threading.Event()
+        thread = threading.Thread(target=self.run, args=(stop,), name="penstock-retention", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
 
     def run_once(self, *, dry_run: bool = False) -> dict[str, Report]:
         """One look at every log; what was done, or with `dry_run` would be, by directory."""

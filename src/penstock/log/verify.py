@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from penstock.errors import CorruptLog, PenstockError
 from penstock.formats import avro
-from penstock.log import checkpoint, segment
+from penstock.log import checkpoint, erased, segment
 from penstock.log.block import Block, TornBlock
 from penstock.log.index import Entry, Index
 from penstock.log.names import CHECKPOINT, INDEX
@@ -36,6 +36,8 @@ class Verdict:
     files: int = 0
     blocks: int = 0
     changes: int = 0
+    # How many of them were erased.
+    erased: int = 0
     bytes: int = 0
     entries: int = 0
     checkpoints: int = 0
@@ -154,7 +156,10 @@ class _Verification:
 
     def _check_rows(self, block: Block, heading: Heading, path: str) -> None:
         try:
-            avro.row_offsets(heading.schema, block.rows, block.count)
+            if block.erased:
+                self.verdict.erased += len(erased.ordinals(heading.schema, block.rows, block.count))
+            else:
+                avro.row_offsets(heading.schema, block.rows, block.count)
         except PenstockError as error:
             self.verdict.damage.append(
                 CorruptLog(f"the rows do not decode: {error.message}", file=path, offset=block.offset)

@@ -10,6 +10,9 @@ from pydantic import BeforeValidator, Field, SecretStr
 
 from penstock.settings.section import Names, PassedOn, Section, tabled
 
+# Where an agent keeps its state, below the directory of its logs, unless it is told another place.
+AGENT_STATE = ".agent"
+
 
 class SchemaFrom(StrEnum):
     """Where table definitions come from when the agent has none yet. Later ones come from the commit log itself."""
@@ -140,6 +143,15 @@ class AgentSettings(Section):
     """Warn when cdc_raw holds more than this part of its limit."""
     schema_refresh_s: float = Field(default=10.0, gt=0)
     """When entries of an unknown table or column come, the node is asked for definitions at most this often."""
+    exclude_columns: Names = ()
+    """Patterns `keyspace.table.column` of columns that never reach a change log; never keys."""
+    masks: PassedOn = Field(default_factory=dict)
+    """How values are hidden before they reach a change log, by pattern `keyspace.table.column`: `hash` (salted, stays
+    comparable; text and bytes), `truncate:N` (text and bytes), or `null`; never keys, nor columns of several cells."""
+    mask_salt: SecretStr | None = None
+    """What hashes begin with, the same on every node. Better kept in mask_salt_file."""
+    mask_salt_file: Path | None = None
+    """A file that holds the salt."""
     listen: bool = False
     """Whether the agent also runs the listener of section `listener` on its logs."""
 

@@ -23,6 +23,9 @@ class LogSettings(Section):
     """The index is synced each time that the log has grown by this much; recovery reads no more than this."""
     reserve_bytes: int = Field(default=32 << 20, ge=0)
     """Disk space that is set aside ahead of the log's end, which makes syncs faster; given back on close. 0: none."""
+    group_read: bool = False
+    """Whether users of the writer's group may read the logs, by files 0640 in directories 0750; otherwise both are the
+    writer's alone. It holds for what is made from then on: open what is there by `chmod -R g+rX`."""
 
 
 class RetentionSettings(Section):

@@ -1,5 +1,6 @@
 """Reading and searching, from any position."""
 
+import gc
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from penstock.errors import ChangesLost, CorruptLog, InvalidValue, PositionAhead
 from penstock.formats import avro
 from penstock.log.names import INDEX, file_name
 from penstock.log.reader import LogReader
+from penstock.log.segment import Heading
 from penstock.log.table_log import TableLog
 from penstock.model.position import START, Position
 from penstock.settings import LogSettings
@@ -135,3 +137,25 @@ def test_a_file_of_another_log_is_noticed(tmp_path: Path) -> None:
 def test_a_directory_without_a_log_is_named(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match=r"log\.json"):
         LogReader(str(tmp_path / "nothing"))
+
+
+def test_a_reader_that_lives_long_holds_no_headings_of_files_that_are_gone(tmp_path: Path) -> None:
+    directory = tmp_path / "log"
+    with (
+        TableLog.open(str(directory), sample.SCHEMA, settings=LogSettings(file_bytes_max=4096)) as log,
+        LogReader(str(directory)) as reader,
+    ):
+        position = START
+        for number in range(200):
+            log.append(sample.batch(number, note="n" * 4096))
+            for batch in reader.read(position):
+                position = batch.last
+            for gone in reader.numbers()[:-2]:
+                for file in directory.glob(f"*.{gone:06d}.*"):
+                    file.unlink()
+        # The collector knows all of them, whoever holds them. It also knows weak proxies of other tests, whose
+        # class must not be asked for: what they stood for may be gone.
+        gc.collect()
+        held = {one.number for one in gc.get_objects() if type(one) is Heading and one.log == reader.log_id}
+    assert position.file == 200
+    assert len(held) < 40

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from penstock.formats.arrow import arrow_schema, from_arrow, to_arrow
+from penstock.formats.masks import Mask
 from penstock.model.schema import Column, TableSchema
 from penstock.pipeline.records import Records, row_type
-from penstock.pipeline.transforms.masks import Mask
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,15 +17,15 @@ from pydantic import SecretStr
 from penstock.control.statements import parse_predicate
 from penstock.errors import InvalidSetting, InvalidStatement, PenstockError
 from penstock.filters.functions import Functions, canonical_name
+from penstock.formats import masks
 from penstock.formats.arrow import to_arrow
+from penstock.formats.masks import Mask
 from penstock.model.change import Op
+from penstock.model.patterns import first_for_table, fits, parts
 from penstock.model.predicate import Predicate
 from penstock.model.schema import Column, TableId, TableSchema
 from penstock.pipeline.records import Records
-from penstock.pipeline.transforms import masks
-from penstock.pipeline.transforms.masks import Mask
 from penstock.pipeline.transforms.own_function import OwnFunction
-from penstock.pipeline.transforms.patterns import first_for_table, fits, parts
 from penstock.pipeline.transforms.projection import Projection
 from penstock.pipeline.transforms.row_filter import RowFilter, select
 from penstock.settings import RecordType, TransformSettings

@@ -22,6 +22,7 @@ from penstock.capture.cassandra.agent import beginning, transfer
 from penstock.capture.cassandra.agent.capture_choice import CaptureChoice
 from penstock.capture.cassandra.agent.capture_loop import CaptureLoop, Parts
 from penstock.capture.cassandra.agent.captured_logs import CapturedLogs
+from penstock.capture.cassandra.agent.column_masks import ColumnMasks
 from penstock.capture.cassandra.agent.directory import SegmentDirectory
 from penstock.capture.cassandra.agent.failed_segments import FailedSegments
 from penstock.capture.cassandra.agent.node_link import NodeLink
@@ -30,6 +31,7 @@ from penstock.capture.cassandra.agent.place import FinishedSegments, Place, Plac
 from penstock.capture.cassandra.agent.status import AgentStatus, SnapshotProgress
 from penstock.capture.cassandra.agent.tail import Tail
 from penstock.capture.cassandra.node.connection import Connection, connect
+from penstock.capture.cassandra.schema.schemas import Schemas
 from penstock.capture.cassandra.schema.table import CassandraTable
 from penstock.errors import InvalidSetting, PenstockError
 from penstock.filters.functions import Functions
@@ -84,6 +86,8 @@ class Agent:
         # Set when the tail has begun, and when it has ended.
         self.begun = threading.Event()
         self._files: Files = files or OsFiles()
+        # The state stays closed where the logs are not.
+        self._log_files: Files = files or OsFiles(group_read=settings.log.group_read)
         self._clock: Clock = clock or SystemClock()
         self._connect = connect
         self._functions = functions
@@ -190,7 +194,8 @@ class Agent:
         parked = ParkedEntries(files, directory, bytes_max=settings.agent.parked_bytes_max)
         opened.callback(parked.close)
         parked.open(place.unparked if place is not None else {})
-        logs = self._open_logs(place)
+        masks = self._open_masks(schemas)
+        logs = self._open_logs(place, masks)
         opened.callback(logs.close)
         finished = FinishedSegments(place)
         tail = Tail(
@@ -217,20 +222,27 @@ class Agent:
             space_bytes_max=node.cdc_total_space_bytes,
             keys=keys,
         )
-        self._loop = CaptureLoop(
-            settings.agent, parts, place, stop, self._clock, self._announce, background=self._background
-        )
+        announce = None if self._announce is None else partial(_announce, self._announce, masks)
+        self._loop = CaptureLoop(settings.agent, parts, place, stop, self._clock, announce, background=self._background)
         return self._loop
 
-    def _open_logs(self, place: Place | None) -> CapturedLogs:
+    def _open_masks(self, schemas: Schemas) -> ColumnMasks:
+        """What is left out and hidden. Settings that do not suit a table are refused before anything is logged."""
+        masks, choice = ColumnMasks(self.settings.agent), self._choice()
+        for table in filter(choice.captures, schemas.tables()):
+            masks.schema(table.schema)
+        return masks
+
+    def _open_logs(self, place: Place | None, masks: ColumnMasks) -> CapturedLogs:
         settings = self.settings
         # One change is one block at least, and a mutation may be as large as half a segment.
         written = settings.log.model_copy(update={"block_bytes_max": max(settings.log.block_bytes_max, _BLOCK_BYTES)})
         return CapturedLogs(
-            Storage(self._directory(), written, self._files, node=self.node, data_centre=self.data_centre),
+            Storage(self._directory(), written, self._log_files, node=self.node, data_centre=self.data_centre),
             self._specs,
             place.logs if place is not None else None,
             functions=self._functions,
+            masks=masks,
             open_max=settings.agent.open_logs_max,
         )
 
@@ -287,3 +299,8 @@ class Agent:
         if os.path.isfile(directory):
             raise InvalidSetting("agent.directory is a file", file=directory)
         return directory
+
+
+def _announce(announce: Callable[[TableSchema], None], masks: ColumnMasks, schema: TableSchema) -> None:
+    """Tell of a table as its log has it: statements cannot name what is not logged."""
+    announce(masks.schema(schema))

@@ -26,6 +26,7 @@ from penstock.log import sealed
 from penstock.log.lock import try_lock
 from penstock.log.refusal import refused
 from penstock.settings import CassandraSettings, SchemaFrom, Settings
+from penstock.settings.cassandra import AGENT_STATE
 from penstock.system.files import File, Files, make_durable_directory
 
 log = structlog.get_logger()
@@ -52,7 +53,7 @@ class NodeName:
 def state_directory(settings: Settings) -> str:
     """Where the agent's state is."""
     chosen = settings.agent.state_directory
-    return str(settings.agent.directory / ".agent" if chosen is None else chosen)
+    return str(settings.agent.directory / AGENT_STATE if chosen is None else chosen)
 
 
 def take_lock(files: Files, directory: str) -> File:

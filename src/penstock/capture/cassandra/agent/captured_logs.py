@@ -16,10 +16,11 @@ from dataclasses import replace
 
 import structlog
 
+from penstock.capture.cassandra.agent.column_masks import ColumnMasks
 from penstock.capture.cassandra.agent.repeats import Key, Repeats
-from penstock.errors import Exhausted, InvalidStatement
+from penstock.errors import Exhausted, InvalidStatement, LogError
 from penstock.filters.functions import Functions
-from penstock.log import identity
+from penstock.log import identity, seal_requests
 from penstock.log.lock import WriterLock
 from penstock.log.names import directory_name
 from penstock.log.reader import LogReader
@@ -49,6 +50,11 @@ class _Writer:
         self.logs = TableLogs(storage, schema, [spec], functions)
         self._storage = storage
         self._parked = directory_name(schema.table, spec.name or None, parked=True)
+
+    @property
+    def directories(self) -> tuple[str, str]:
+        """Of the log, and of what was parked of it."""
+        return self.directory, self._parked
 
     @property
     def header(self) -> TableSchema:
@@ -98,9 +104,12 @@ class CapturedLogs:
         ends: Mapping[str, str] | None,
         *,
         functions: Functions | None = None,
+        masks: ColumnMasks | None = None,
         open_max: int = 64,
     ) -> None:
         """`ends` are those of the saved place; None when there is none."""
+        # None unless something is masked: then no batch is looked at.
+        self._masks = masks or None
         self.changes: dict[TableId, int] = {}
         self.appended_bytes = 0
         # How long a batch took until it was durable in a log, and how long the disk took of that.
@@ -125,7 +134,7 @@ class CapturedLogs:
     def append(self, batches: Iterable[ChangeBatch], pause: Pause, *, again: bool = False) -> None:
         """Make the batches durable. `again`: they may hold changes that were appended before the last crash."""
         queues: dict[TableId, list[ChangeBatch]] = {}
-        for batch in batches:
+        for batch in batches if self._masks is None else map(self._masks.apply, batches):
             queues.setdefault(batch.schema.table, []).append(batch)
         names = list(queues)
         # Every log in use is open, so no more tables are in work at once than may be open.
@@ -149,7 +158,7 @@ class CapturedLogs:
 
         What a log says already, or what is older than that, is not said again: after a crash it comes once more.
         """
-        for schema in schemas:
+        for schema in schemas if self._masks is None else map(self._masks.schema, schemas):
             if not self._is_news(schema):
                 continue
             try:
@@ -189,11 +198,39 @@ class CapturedLogs:
             self._repeats = {directory: repeats for directory, repeats in self._repeats.items() if repeats}
 
     def refresh(self) -> None:
-        """Close tables whose logs were redefined; their next change opens them as they are now."""
+        """Close tables whose logs were redefined; their next change opens them as they are now.
+
+        Whoever erases changes asks for a file to be ended: that is done here, too.
+        """
         with self._mutex:
             for name, table in list(self._tables.items()):
                 if not table.users and table.specs != list(self._specs(name)):
                     self._tables.pop(name).close()
+            asked = [table for table in self._tables.values() if any(map(self._is_asked, table.writers))]
+            for table in asked:
+                table.users += 1
+        try:
+            for writer in [writer for table in asked for writer in table.writers]:
+                self._seal(writer)
+        finally:
+            self._release(asked)
+
+    def _is_asked(self, writer: _Writer) -> bool:
+        root = self._storage.root
+        return any(seal_requests.waits(self._files, os.path.join(root, name)) for name in writer.directories)
+
+    def _seal(self, writer: _Writer) -> None:
+        try:
+            writer.logs.seal()
+        except Exhausted as full:
+            # The request stays, and is met at one of the next looks.
+            log.warning("file not ended", directory=writer.directory, error=str(full))
+            return
+        for directory in writer.directories:
+            try:
+                seal_requests.done(self._files, os.path.join(self._storage.root, directory))
+            except LogError as error:
+                log.warning("request to end a file not answered", directory=directory, error=str(error))
 
     def close(self) -> None:
         with self._mutex:

@@ -99,7 +99,8 @@ def _keys(reader: LogReader, after: Position) -> set[Key]:
 
 def _changes(reader: LogReader, after: Position) -> Iterator[Change]:
     try:
-        for batch in reader.read(after):
+        # One that was erased must not come back, either.
+        for batch in reader.read(after, with_erased=True):
             yield from avro.decode(batch)
     except PositionAhead:
         # The log is shorter than when the place was saved: somebody removed it or put an older copy in its place.
@@ -107,7 +108,7 @@ def _changes(reader: LogReader, after: Position) -> Iterator[Change]:
         log.error("change log is shorter than it was", directory=reader.directory, noted=str(after))
     except ChangesLost:
         # Retention has removed files since; what is left is all newer.
-        for batch in reader.read(reader.first()):
+        for batch in reader.read(reader.first(), with_erased=True):
             yield from avro.decode(batch)
 
 

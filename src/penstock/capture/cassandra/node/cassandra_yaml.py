@@ -121,7 +121,7 @@ def contact_points(settings: CassandraSettings, node: CassandraYaml | None) -> C
     """The settings with a node to connect to: its own address from cassandra.yaml when none is given."""
     if settings.contact_points or node is None or node.rpc_address is None:
         return settings
-    address = "127.0.0.1" if node.rpc_address in ("0.0.0.0", "::") else node.rpc_address  # noqa: S104
+    address = "127.0.0.1" if node.rpc_address in ("0.0.0.0", "::") else node.rpc_address  # noqa: S104 - only compared
     changes: dict[str, object] = {"contact_points": (address,)}
     if node.native_transport_port is not None and "port" not in settings.model_fields_set:
         changes["port"] = node.native_transport_port

@@ -22,7 +22,7 @@ from penstock.capture.cassandra.snapshot.source import SnapshotSource
 from penstock.capture.cassandra.snapshot.state import StateDirectory, TableState
 from penstock.capture.cassandra.snapshot.status import SnapshotStatus, Stage, TableProgress
 from penstock.capture.cassandra.snapshot.throttle import Throttle
-from penstock.errors import InvalidInput, PenstockError, Unreachable
+from penstock.errors import Exhausted, InvalidInput, PenstockError, Unreachable
 from penstock.log import snapshot_requests as requests
 from penstock.model.batch import ChangeBatch
 from penstock.model.schema import TableId
@@ -176,13 +176,13 @@ class Snapshotter:
         failures = 0
         looked_at = -self._settings.scan_interval_s
         while not stop.is_set():
-            if not self._has_work():
-                with self._lock:
-                    self._looked = True
-                stop.wait(_REQUEST_LOOK_S)
-                continue
             table: _Table | None = None
             try:
+                if not self._has_work():
+                    with self._lock:
+                        self._looked = True
+                    stop.wait(_REQUEST_LOOK_S)
+                    continue
                 source = self._open_source()
                 due = self._clock.monotonic() - looked_at >= self._settings.scan_interval_s
                 if due or self._is_asked():
@@ -202,6 +202,10 @@ class Snapshotter:
             except driver_errors() as error:
                 failures += 1
                 self._wait(reason(error), table, failures, stop)
+            except Exhausted as lack:
+                # Of room or descriptors; what was saved until now stands, and the rest is read again.
+                failures += 1
+                self._wait(str(lack), table, failures, stop)
 
     def _has_work(self) -> bool:
         """Whether the cluster must be asked at all."""
@@ -219,7 +223,7 @@ class Snapshotter:
         self._drop_source()
         delay = min(BACKOFF_S_MAX, BACKOFF_S * 2.0 ** min(failures - 1, 10))
         self.waits(why)
-        log.warning("snapshot waits for the cluster", reason=why, seconds=delay)
+        log.warning("snapshot waits", reason=why, seconds=delay)
         stop.wait(delay)
 
     def _open_source(self) -> SnapshotSource:

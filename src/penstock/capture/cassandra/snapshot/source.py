@@ -93,7 +93,7 @@ class SnapshotSource:
         from cassandra import InvalidRequest
 
         name = table.schema.table
-        visible = set(self.pages.column_names(f"SELECT * FROM {table_name(name)} LIMIT 1"))  # noqa: S608
+        visible = set(self.pages.column_names(f"SELECT * FROM {table_name(name)} LIMIT 1"))  # noqa: S608 - quoted
         compact = self._is_compact(name)
         times = times_of(self._release_version())
         while True:

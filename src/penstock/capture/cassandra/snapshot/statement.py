@@ -139,7 +139,7 @@ def statement(table: CassandraTable, times: Times, *, visible: Collection[str], 
         width=len(selected),
     )
     # Names are quoted, and the tokens will be numbers.
-    select = f"SELECT {', '.join(selected)} FROM {table_name(schema.table)}"  # noqa: S608
+    select = f"SELECT {', '.join(selected)} FROM {table_name(schema.table)}"  # noqa: S608 - see above
     return Statement(select, token, layout)
 
 

@@ -17,6 +17,9 @@ from penstock.capture.cassandra.agent.agent import Agent
 from penstock.capture.cassandra.agent.failed_segments import FailedSegments
 from penstock.errors import InvalidSetting, LogLocked, PenstockError
 from penstock.formats import avro
+from penstock.log import seal_requests
+from penstock.log.erasure import erase
+from penstock.log.forgotten import Target
 from penstock.log.reader import LogReader
 from penstock.log.table_logs import LogSpec
 from penstock.model import types as t
@@ -668,3 +671,26 @@ def test_snapshot_appends_to_the_same_logs_and_ends_with_the_agent(setup: Setup)
     assert not made[0].running
     setup.run()
     assert sorted(setup.numbers()) == [1, 2, 100, 101]
+
+
+def test_rows_are_erased_beside_a_running_agent_which_ends_its_file_for_that(setup: Setup) -> None:
+    node = setup.node
+    node.create()
+    directory = str(setup.data / "shop.orders")
+
+    def forget() -> None:
+        assert not seal_requests.waits(OsFiles(), directory), "the agent has answered"
+        report = erase(directory, lambda _: [Target((2,))])
+        assert (report.complete, report.writer, report.files) == (True, "", [1])
+
+    setup.run(
+        lambda: node.write(1, 2, 3),
+        lambda: seal_requests.ask(OsFiles(), directory),
+        forget,
+        lambda: node.write(4),
+    )
+    assert setup.numbers() == [1, 3, 4]
+    # Neither does it come back when the place is lost and the commit log is read again.
+    forget_place(setup)
+    setup.run(lambda: node.write(5))
+    assert setup.numbers() == [1, 3, 4, 5]

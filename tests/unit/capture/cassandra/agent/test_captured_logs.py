@@ -10,6 +10,9 @@ import pytest
 from penstock.capture.cassandra.agent.captured_logs import CapturedLogs
 from penstock.errors import Exhausted, LogFailed
 from penstock.formats import avro
+from penstock.log import seal_requests
+from penstock.log.erasure import erase
+from penstock.log.forgotten import Target
 from penstock.log.reader import LogReader
 from penstock.log.table_log import TableLog
 from penstock.log.table_logs import LogSpec, Storage
@@ -21,7 +24,7 @@ from penstock.model.predicate import ColumnRef, Compare, Literal, Operator
 from penstock.model.schema import Column, Role, TableId, TableSchema
 from penstock.sandbox.crash_files import CrashFiles
 from penstock.settings import LogSettings
-from penstock.system.files import Files
+from penstock.system.files import Files, OsFiles
 from tests import sample
 
 SETTINGS = LogSettings(reserve_bytes=0)
@@ -240,3 +243,37 @@ def test_header_waits_for_room_on_the_disk() -> None:
     made.close()
     assert waited
     assert headers("d", files) == [sample.SCHEMA, anew]
+
+
+def forget(root: Path, number: int) -> None:
+    assert erase(f"{root}/shop.orders", lambda _: [Target((number,))]).complete
+
+
+def test_a_change_that_was_erased_does_not_come_back_from_the_commit_log(tmp_path: Path) -> None:
+    first = logs(tmp_path, {})
+    first.append([batch(1, 2, 3)], never)
+    first.close()
+    forget(tmp_path, 2)
+    for place_is_lost in (False, True):
+        second = logs(tmp_path, None if place_is_lost else {})
+        second.append([batch(1, 2, 3, 4)], never, again=True)
+        second.close()
+    assert stored(tmp_path) == [1, 3, 4]
+
+
+def test_whoever_asks_gets_the_newest_file_of_an_open_log_ended(tmp_path: Path) -> None:
+    kept = logs(tmp_path, {})
+    kept.append([batch(1, 2)], never)
+    directory = f"{tmp_path}/shop.orders"
+    seal_requests.ask(OsFiles(), directory)
+
+    def answered() -> bool:
+        kept.refresh()
+        return not seal_requests.waits(OsFiles(), directory)
+
+    report = erase(directory, lambda _: [Target((2,))], seal=answered)
+    assert report.complete
+    assert report.files == [1]
+    kept.append([batch(3)], never)
+    kept.close()
+    assert stored(tmp_path) == [1, 3]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
 from pathlib import Path
 from typing import Any
@@ -54,6 +56,30 @@ def test_a_cluster_that_is_down_is_asked_again_and_again(tmp_path: Path, monkeyp
     assert status.retries == 4
     assert status.waiting == "no CQL connection to 192.0.2.1: timed out"
     assert (status.running, status.completed, status.aborted, status.failure) == (False, False, True, None)
+
+
+class ScarceFiles(OsFiles):
+    """Files of a process that has no descriptor for the first few looks."""
+
+    def __init__(self, looks: int) -> None:
+        super().__init__()
+        self.left = looks
+
+    def list(self, path: str) -> list[str]:
+        if self.left:
+            self.left -= 1
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
+        return super().list(path)
+
+
+def test_a_lack_of_descriptors_is_waited_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.capture.cassandra.snapshot.snapshotter.BACKOFF_S", 0.001)
+    cluster, files = Cluster(attempts=1), ScarceFiles(3)
+    one = Snapshotter(cluster.connect, no_sink, str(tmp_path), SnapshotSettings(mode="never"), files=files)
+    one.request(TABLE)
+    one.run(cluster.stop)
+    assert (files.left, cluster.attempts, one.status().retries) == (0, 1, 4)
+    assert one.status().failure is None
 
 
 @pytest.mark.parametrize("settings", [{"mode": "never"}, {"share": "none"}])

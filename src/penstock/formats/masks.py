@@ -1,4 +1,4 @@
-"""Masks: values that leave the pipeline hidden, so that what must not be known cannot be.
+"""Masks: values that are hidden before they are logged or delivered, so that what must not be known cannot be.
 
 `hash` replaces a value by a salted HMAC-SHA-256 in hexadecimal: equal values stay equal, and without the salt nobody
 can try values out. `truncate:N` keeps the first N characters or bytes. `null` keeps that a value was set and not which.
@@ -68,17 +68,53 @@ def mask(column: Column, text: str, salt: bytes | None, setting: str) -> Mask:
         if not salt:
             raise InvalidSetting("a hash needs transform.mask_salt or mask_salt_file", setting=setting)
         key = salt
-        return Mask(replace(column, type=TEXT, source_type=""), lambda values: _hashed(values, kind, key))
-    width = int(text.removeprefix("truncate:"))
+        return Mask(replace(column, type=TEXT, source_type=""), lambda values: hashed(values, kind, key))
+    return Mask(column, _truncated(kind, int(text.removeprefix("truncate:")), setting))
+
+
+def logged_mask(column: Column, text: str, salt: bytes | None, setting: str) -> Mask:
+    """A mask for a column of a change log, which keeps its type. InvalidSetting when it does not suit the column."""
+    check(text, setting)
+    kind = column.type.kind
+    if column.role in (Role.PARTITION, Role.CLUSTERING):
+        raise InvalidSetting(
+            "a key column cannot be masked in the log: rows could not be told apart, or compared with their source",
+            setting=setting,
+        )
+    if column.type.multi_cell:
+        raise InvalidSetting("a column of several cells cannot be masked; exclude it", setting=setting)
+    masked = replace(column, mask=text)
+    if text == "null":
+        return Mask(masked, lambda values: pa.nulls(len(values), values.type))
+    if text != "hash":
+        return Mask(masked, _truncated(kind, int(text.removeprefix("truncate:")), setting))
+    if kind not in _TEXTS and kind is not Kind.BYTES:
+        raise InvalidSetting("in the log only text and bytes can be hashed; use null, or exclude it", setting=setting)
+    if not salt:
+        raise InvalidSetting("a hash needs agent.mask_salt or mask_salt_file", setting=setting)
+    key = salt
+    if kind is Kind.BYTES:
+        return Mask(masked, lambda values: _raw(hashed(values, kind, key)))
+    return Mask(masked, lambda values: hashed(values, kind, key))
+
+
+def _raw(digests: pa.Array) -> pa.Array:
+    """Hashes as bytes instead of their hexadecimal text."""
+    coded = digests.dictionary_encode()
+    raw = pa.array([bytes.fromhex(one) for one in coded.dictionary.to_pylist()], pa.binary())
+    return pa.DictionaryArray.from_arrays(coded.indices, raw).cast(pa.binary())
+
+
+def _truncated(kind: Kind, width: int, setting: str) -> Callable[[pa.Array], pa.Array]:
     if kind in _TEXTS:
-        return Mask(column, lambda values: pc.utf8_slice_codeunits(values, 0, width))
+        return lambda values: pc.utf8_slice_codeunits(values, 0, width)
     if kind is not Kind.BYTES:
         raise InvalidSetting("only text and bytes can be truncated", setting=setting)
-    return Mask(column, lambda values: pc.binary_slice(values, 0, width))
+    return lambda values: pc.binary_slice(values, 0, width)
 
 
-def _hashed(values: pa.Array, kind: Kind, salt: bytes) -> pa.Array:
-    """Each different value is hashed once."""
+def hashed(values: pa.Array, kind: Kind, salt: bytes) -> pa.Array:
+    """The salted hashes of values, in hexadecimal. Each different value is hashed once."""
     if kind in _RAW:
         plain = values.cast(pa.binary())
     elif kind in (Kind.DATE, Kind.TIMESTAMP):
