@@ -212,6 +212,9 @@ class Connection:
                 self._schema = batch_left.schema
                 parts.append(self._schema_frame(batch_left.schema))
             self._sent = batch_left.last
+            if not batch_left:
+                # All that was left of the block was erased.
+                continue
             if self._format is Format.JSON:
                 await self._write(*parts)
                 parts = []

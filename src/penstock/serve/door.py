@@ -29,6 +29,8 @@ _REST_S: Final = 0.5
 _SHUTDOWN_S: Final = 2.0
 # The event loop needs up to four rounds to close a connection.
 _ROUNDS: Final = 5
+# So many errors that led to each other are let go of; errors may go round in a circle.
+_ERRORS_MAX: Final = 64
 _NOT_HERE: Final = {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}
 _SCARCE: Final = EXHAUSTED | {errno.ENOBUFS, errno.ENOMEM}
 
@@ -205,10 +207,30 @@ class Door:
 
     def _admitted(self, place: Place, task: asyncio.Task[None]) -> None:
         place.task = None
-        if task.cancelled() or task.exception() is not None:
+        error = None if task.cancelled() else task.exception()
+        if task.cancelled() or error is not None:
             # The handshake failed; the socket is closed already, or nobody had it.
             self.left(place)
             place.connection.close()
+            let_go(error)
+
+
+def let_go(error: BaseException | None) -> None:
+    """Drop the frames of what ended a connection, once nobody wants to know where it was raised.
+
+    Frames and errors hold each other, and with them the buffers of the connection. They would stay until the garbage
+    collector comes to them, which counts objects and not how large they are.
+    """
+    left = [error]
+    for _ in range(_ERRORS_MAX):
+        if not left:
+            return
+        one = left.pop()
+        if one is not None:
+            one.__traceback__ = None
+            left += [one.__context__, one.__cause__]
+            if isinstance(one, BaseExceptionGroup):
+                left += one.exceptions
 
 
 def bind(host: str, port: int, what: str) -> list[socket.socket]:

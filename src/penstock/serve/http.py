@@ -33,15 +33,13 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 import penstock
 from penstock.capture.cassandra.agent.status import AgentStatus
-from penstock.errors import InvalidSetting
-from penstock.serve.access import Token, tls_context
+from penstock.serve.access import EVERYTHING, MONITORING, Right, Rights, Tokens, http_tokens, tls_context
 from penstock.serve.door import Bounds, Door, Place, bind
 from penstock.serve.log_blocks import LogBlocks
 from penstock.serve.metrics import AgentMetrics
 from penstock.serve.tally import Tally, metrics_text
 from penstock.settings import HttpSettings
 from penstock.system import kernels
-from penstock.system.addresses import is_loopback
 
 log = structlog.get_logger()
 
@@ -180,13 +178,11 @@ class HttpServer:
         self.tally = Tally("http")
         endpoints = what if isinstance(what, Endpoints) else AgentEndpoints(what)
         self._settings = settings
-        self._token = None if settings.token_file is None else Token.read(settings.token_file)
-        if self._token is None and not is_loopback(settings.host):
-            raise InvalidSetting("listening beyond the loopback needs http.token_file", host=settings.host)
+        self._tokens = http_tokens(settings)
         self._tls = tls_context(settings.host, settings.tls_certificate_file, settings.tls_key_file)
         self._logs = logs if settings.logs else None
         answers = application(endpoints, self._logs, (self.tally, *tallies))
-        self._guarded = _Guard(answers, self._token, settings.logs_without_token)
+        self._guarded = _Guard(answers, self._tokens, settings.logs_without_token)
         self._sockets: list[socket.socket] = []
         self._server: _Server | None = None
         self._thread: threading.Thread | None = None
@@ -217,7 +213,8 @@ class HttpServer:
             target=self._server.run, args=(self._sockets,), name="penstock-http", daemon=True
         )
         self._thread.start()
-        log.info("http server started", address=self.address, tls=self._tls is not None, token=self._token is not None)
+        facts = {"tls": self._tls is not None, "token": self._tokens is not None}
+        log.info("http server started", address=self.address, **facts)
 
     @property
     def address(self) -> str:
@@ -285,15 +282,17 @@ class HttpServer:
 
 
 class _Guard:
-    """Lets a request through that shows the token, reads and sends no body, and ends the connection after it.
+    """Lets a request through that may be made, reads and sends no body, and ends the connection after it.
 
-    A connection whose place is one in reserve is told nothing but how the process is.
+    Whose token it was is looked at here, and whether it may monitor; which tables it may read is for those to look at
+    who know the table, with the rights that are laid into the request's state. A connection whose place is one in
+    reserve is told nothing but how the process is.
     """
 
-    def __init__(self, app: ASGIApp, token: Token | None, logs_without_token: bool) -> None:
+    def __init__(self, app: ASGIApp, tokens: Tokens | None, logs_without_token: bool) -> None:
         self._app = app
-        self._token = token
-        self._logs_without_token = logs_without_token
+        self._tokens = tokens
+        self._without_token = EVERYTHING if logs_without_token else MONITORING
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def closing(message: Any) -> None:
@@ -303,18 +302,28 @@ class _Guard:
 
         place: Place = scope["state"]["place"]
         place.settle()
-        refusal = self._refusal(dict(scope["headers"]), scope["path"])
+        headers = dict(scope["headers"])
+        rights = self._rights(headers)
+        refusal = self._refusal(rights, headers, scope["path"])
         if refusal is None and place.reserve and scope["path"] not in _MONITORING:
             refusal = PlainTextResponse("too many clients\n", 503, {"retry-after": "1"})
+        scope["state"]["rights"] = rights
         await (self._app if refusal is None else refusal)(scope, receive, closing)
 
-    def _refusal(self, headers: dict[bytes, bytes], path: str) -> Response | None:
-        if self._token is not None:
-            scheme, _, given = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
-            if not self._token.matches(given.strip() if scheme.lower() == "bearer" else ""):
-                return PlainTextResponse("access denied\n", 401, {"www-authenticate": "Bearer"})
-        elif path.startswith("/logs") and not self._logs_without_token:
-            return PlainTextResponse("the agent serves its logs only with http.token_file\n", 403)
+    def _rights(self, headers: dict[bytes, bytes]) -> Rights | None:
+        """What whoever sends this may do; None when there are tokens and it shows none of them."""
+        if self._tokens is None:
+            return self._without_token
+        scheme, _, given = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
+        return self._tokens.rights(given.strip() if scheme.lower() == "bearer" else "")
+
+    def _refusal(self, rights: Rights | None, headers: dict[bytes, bytes], path: str) -> Response | None:
+        if rights is None:
+            return PlainTextResponse("access denied\n", 401, {"www-authenticate": "Bearer"})
+        if self._tokens is None and path.startswith("/logs") and rights is not EVERYTHING:
+            return PlainTextResponse("the agent serves its logs only with http.token_file or http.tokens\n", 403)
+        if path in _MONITORING and not rights.allow(Right.MONITOR):
+            return PlainTextResponse(f"this token lacks the right {Right.MONITOR}\n", 403)
         if sum(map(len, headers)) + sum(map(len, headers.values())) > _REQUEST_BYTES_MAX:
             return PlainTextResponse(_TOO_LONG_TEXT, _TOO_LONG)
         if headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in headers:

@@ -36,9 +36,9 @@ from penstock.errors import (
 from penstock.log import names
 from penstock.log.subscription import Start, Subscription
 from penstock.model.position import Position
-from penstock.serve.access import Token, tls_context
+from penstock.serve.access import EVERYTHING, Right, Rights, Tokens, read_tokens, tls_context
 from penstock.serve.connection import CHUNK_BYTES, READ_BYTES, Connection, Link, Pools
-from penstock.serve.door import NO_PLACE, Bounds, Door, Place, bind
+from penstock.serve.door import NO_PLACE, Bounds, Door, Place, bind, let_go
 from penstock.serve.feed import Feed
 from penstock.serve.protocol import REQUESTS, Failure, Frame, Hello, Kind, Parser, Welcome, parse
 from penstock.serve.tally import Tally
@@ -72,7 +72,7 @@ class Listener:
         self._settings = settings
         self._retention = retention
         self._clock = clock or SystemClock()
-        self._token = _token(settings)
+        self._tokens = _tokens(settings)
         host = None if settings.path is not None else settings.host
         self._tls = tls_context(host, settings.tls_certificate_file, settings.tls_key_file)
         self._tally = tally or Tally("listener")
@@ -98,7 +98,7 @@ class Listener:
             self._sockets, self._protocol, bounds, self._tally, tls=self._tls, handshake_s=settings.handshake_s
         )
         self._door.open()
-        log.info("listener started", address=self.address, tls=self._tls is not None, token=self._token is not None)
+        log.info("listener started", address=self.address, tls=self._tls is not None, token=self._tokens is not None)
 
     @property
     def address(self) -> str:
@@ -188,10 +188,12 @@ class Listener:
             else:
                 # Anybody can come so far, as often as he likes.
                 self._tally.note(NO_PLACE if place.reserve else type(error).__name__)
+            let_go(error)
             return error
-        except (ConnectionError, ssl.SSLError, TimeoutError):
+        except (ConnectionError, ssl.SSLError, TimeoutError) as error:
             if place.settled:
                 log.info("listener client vanished")
+            let_go(error)
         return None
 
     async def _handshake(self, link: Link) -> tuple[Hello, list[Frame]]:
@@ -209,8 +211,11 @@ class Listener:
             raise CorruptFrame("the first frame must be a greeting")
         hello = parse(frames[0])
         assert isinstance(hello, Hello)
-        if self._token is not None and not self._token.matches(hello.token or ""):
+        rights = EVERYTHING if self._tokens is None else self._tokens.rights(hello.token or "")
+        if rights is None:
             raise AccessDenied("access denied")
+        # Before it is looked whether there is such a log: who may not read it is not told.
+        _check_rights(rights, hello)
         return hello, frames[1:]
 
     async def _run(self, link: Link, hello: Hello, early: list[Frame]) -> None:
@@ -340,12 +345,19 @@ async def _say_goodbye(reader: asyncio.StreamReader, writer: asyncio.StreamWrite
             await writer.wait_closed()
 
 
-def _token(settings: ListenerSettings) -> Token | None:
-    if settings.token_file is not None:
-        return Token.read(settings.token_file)
-    if settings.path is None:
-        raise InvalidSetting("a TCP listener needs listener.token_file: anyone on the machine could connect")
-    return None
+def _tokens(settings: ListenerSettings) -> Tokens | None:
+    tokens = read_tokens(settings, "listener")
+    if tokens is None and settings.path is None:
+        raise InvalidSetting(
+            "a TCP listener needs listener.token_file or listener.tokens: anyone on the machine could connect"
+        )
+    return tokens
+
+
+def _check_rights(rights: Rights, hello: Hello) -> None:
+    rights.require(Right.READ, hello.table)
+    if hello.subscription is not None:
+        rights.require(Right.SUBSCRIBE, hello.table)
 
 
 def _unix_socket(path: str) -> socket.socket:

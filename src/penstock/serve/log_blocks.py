@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
-from penstock.errors import InvalidInput, PenstockError
+from penstock.errors import AccessDenied, Exhausted, InvalidInput, PenstockError
 from penstock.log import identity, names, subscriptions
 from penstock.log.log_directory import LogDirectory, LogEntry
 from penstock.log.reader import LogReader
@@ -28,6 +28,7 @@ from penstock.log.upkeep import Upkeep
 from penstock.log.watermark import Watermark
 from penstock.model.position import Position
 from penstock.model.schema import TableId
+from penstock.serve.access import Right, Rights
 from penstock.settings import RetentionSettings
 from penstock.system.clock import SystemClock
 from penstock.system.files import File, OsFiles
@@ -95,15 +96,23 @@ class LogBlocks:
                 return PlainTextResponse("there is no such log or file\n", 404)
             except InvalidInput as error:
                 return PlainTextResponse(f"{error}\n", 400)
+            except AccessDenied as error:
+                return PlainTextResponse(f"{error}\n", 403)
+            except Exhausted as error:
+                # It passes by itself, so that whoever asks is to ask again.
+                return PlainTextResponse(f"{error}\n", 503, {"retry-after": "1"})
             except PenstockError as error:
                 refusal = {"error": type(error).__name__, "message": str(error)}
                 return JSONResponse(refusal, 409, headers=_HEADERS)
 
         return endpoint
 
-    def _list(self, _: Request) -> Response:
+    def _list(self, request: Request) -> Response:
+        rights = _rights(request)
+        rights.require(Right.READ)
         with self._mutex:
-            found = [facts for entry in self._directory.look().values() if (facts := self._listed(entry)) is not None]
+            entries = [entry for entry in self._directory.look().values() if rights.allow(Right.READ, entry.table)]
+            found = [facts for entry in entries if (facts := self._listed(entry)) is not None]
         return JSONResponse({"logs": found}, headers=_HEADERS)
 
     def _listed(self, entry: LogEntry) -> dict[str, Any] | None:
@@ -116,7 +125,7 @@ class LogBlocks:
 
     def _describe(self, request: Request) -> Response:
         with self._mutex:
-            entry, reader = self._find(request)
+            entry, reader = self._find(request, Right.READ)
             files = [
                 {
                     "number": one.number,
@@ -131,12 +140,12 @@ class LogBlocks:
 
     def _identity(self, request: Request) -> Response:
         with self._mutex:
-            entry, _ = self._find(request)
+            entry, _ = self._find(request, Right.READ)
         return _bytes(request, f"{entry.directory}/{identity.NAME}")
 
     def _watermark(self, request: Request) -> Response:
         with self._mutex:
-            _, reader = self._find(request)
+            _, reader = self._find(request, Right.READ)
             data = reader.watermark().pack()
         span = _span(request, len(data))
         if span is None:
@@ -146,7 +155,7 @@ class LogBlocks:
     def _file(self, request: Request) -> Response:
         kind = _KINDS[request.path_params["kind"]]
         with self._mutex:
-            _, reader = self._find(request)
+            _, reader = self._find(request, Right.READ)
             number, numbers = _number(request.path_params["number"]), reader.numbers()
             if number not in numbers:
                 raise LookupError
@@ -156,7 +165,7 @@ class LogBlocks:
 
     def _subscribe(self, request: Request) -> Response:
         with self._mutex:
-            entry, _ = self._find(request)
+            entry, _ = self._find(request, Right.SUBSCRIBE)
         name = _name(request)
         position = request.query_params.get("position")
         start = _start(request.query_params.get("start", "earliest"))
@@ -172,13 +181,13 @@ class LogBlocks:
 
     def _subscriptions(self, request: Request) -> Response:
         with self._mutex:
-            _, reader = self._find(request)
+            _, reader = self._find(request, Right.SUBSCRIBE)
             found = [state.to_json(SystemClock().now_us()) for state in subscriptions.states(reader)]
         return JSONResponse({"subscriptions": found}, headers=_HEADERS)
 
     def _drop(self, request: Request) -> Response:
         with self._mutex:
-            entry, _ = self._find(request)
+            entry, _ = self._find(request, Right.SUBSCRIBE)
         name = _name(request)
         subscriptions.drop(entry.directory, name, dry_run=_dry_run(request))
         return JSONResponse({"name": name, "dropped": not _dry_run(request)}, headers=_HEADERS)
@@ -191,7 +200,7 @@ class LogBlocks:
 
     def _move(self, request: Request, *, back_only: bool) -> Response:
         with self._mutex:
-            entry, _ = self._find(request)
+            entry, _ = self._find(request, Right.SUBSCRIBE)
         moved = subscriptions.move(
             entry.directory,
             _name(request),
@@ -202,6 +211,7 @@ class LogBlocks:
         return JSONResponse(moved.to_json(), headers=_HEADERS)
 
     def _retain(self, request: Request) -> Response:
+        _rights(request).require(Right.RETAIN)
         if self._upkeep is None:
             raise InvalidInput("nobody runs retention here")
         reports = self._upkeep.run_once(dry_run=_dry_run(request))
@@ -210,16 +220,24 @@ class LogBlocks:
 
     def _snapshot(self, request: Request) -> Response:
         with self._mutex:
-            entry, _ = self._find(request)
+            entry, _ = self._find(request, Right.SNAPSHOT)
         if self._ask_snapshot is not None:
             self._ask_snapshot(entry.table)
         return JSONResponse({"requested": self._ask_snapshot is not None}, headers=_HEADERS)
 
-    def _find(self, request: Request) -> tuple[LogEntry, LogReader]:
-        """The log that a request names; KeyError when there is none."""
+    def _find(self, request: Request, right: Right) -> tuple[LogEntry, LogReader]:
+        """The log that a request names; KeyError when there is none, AccessDenied when it is not for who asks."""
         log_id = request.path_params["id"]
         entry = self._directory.look()[log_id]
+        _rights(request).require(right, entry.table)
         return entry, self._directory.reader(log_id)
+
+
+def _rights(request: Request) -> Rights:
+    """What the guard found that this request may do. Without a guard there is none, and that is a mistake of ours."""
+    rights = request.state.rights
+    assert isinstance(rights, Rights)
+    return rights
 
 
 def _name(request: Request) -> str:

@@ -66,11 +66,13 @@ class JsonFrames:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._frames: OrderedDict[Position, bytes] = OrderedDict()
+        self._frames: OrderedDict[tuple[Position, int, int], bytes] = OrderedDict()
 
     def frame(self, piece: Piece) -> bytes:
         """The frame of a piece. Called by several threads."""
-        key = Position(piece.batch.file, piece.batch.offset, piece.ordinal)
+        # A piece that was cut shorter, because what followed was erased since, is another one.
+        place = Position(piece.batch.file, piece.batch.offset, piece.ordinal)
+        key = place, piece.batch.count, len(piece.batch.rows)
         with self._lock:
             known = self._frames.get(key)
         if known is not None:

@@ -3,10 +3,56 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, model_validator
 
-from penstock.settings.section import Section
+from penstock.settings.secrets import is_reference
+from penstock.settings.section import Names, Section, tabled
+
+
+def _tables(patterns: tuple[str, ...]) -> tuple[str, ...]:
+    for pattern in patterns:
+        keyspace, point, table = pattern.partition(".")
+        if not (keyspace and point and table):
+            raise ValueError(f"not a pattern of tables: {pattern!r}; patterns look like shop.* or shop.orders")
+    return patterns
+
+
+def _resolved(token: SecretStr) -> SecretStr:
+    """A table in a variable is text until it is parsed, which is after references were looked for."""
+    if is_reference(token.get_secret_value()):
+        raise ValueError("a reference inside a variable is not followed; give the tokens in the settings file")
+    return token
+
+
+TablePatterns = Annotated[Names, AfterValidator(_tables)]
+
+
+class ListenerTokenSettings(Section):
+    """One token of the listener, and what it opens."""
+
+    token: Annotated[SecretStr, AfterValidator(_resolved)]
+    """The token itself, as a reference: `"${file:…}"`, `"${env:…}"` or `"${command:…}"`. At least 16 bytes."""
+    read: TablePatterns = ()
+    """Patterns `keyspace.table` of tables whose changes it may read."""
+    subscribe: TablePatterns = ()
+    """Patterns of tables at which it may have subscriptions: make them and commit."""
+
+
+class HttpTokenSettings(ListenerTokenSettings):
+    """One token of the HTTP server, and what it opens."""
+
+    monitor: bool = False
+    """Whether it may ask how the process is: ping, health, buildinfo and metrics, which name all tables."""
+    read: TablePatterns = ()
+    """Patterns `keyspace.table` of tables whose logs it may read. Only these are in the list of logs."""
+    subscribe: TablePatterns = ()
+    """Patterns of tables at which it may list, make, commit, move and drop subscriptions, whatever their names."""
+    snapshot: TablePatterns = ()
+    """Patterns of tables that it may have copied again."""
+    retain: bool = False
+    """Whether it may run retention, which deletes files of all logs."""
 
 
 class ListenerSettings(Section):
@@ -19,7 +65,10 @@ class ListenerSettings(Section):
     path: Path | None = None
     """A Unix socket to listen on instead of host and port."""
     token_file: Path | None = None
-    """A file with the token that clients must send. TCP needs one; on a Unix socket the file's rights may do."""
+    """A file with the token that clients must send, which opens all tables. TCP needs this or tokens; on a Unix socket
+    the file's rights may do."""
+    tokens: Annotated[dict[str, ListenerTokenSettings], BeforeValidator(tabled)] = Field(default_factory=dict)
+    """Further tokens by a name of your choice, each with the tables that it opens."""
     tls_certificate_file: Path | None = None
     """The certificate chain (PEM). TLS is on when it is given."""
     tls_key_file: Path | None = None
@@ -57,7 +106,10 @@ class HttpSettings(Section):
     port: int = Field(default=8000, ge=0, le=65535)
     """The TCP port; 0 takes a free one."""
     token_file: Path | None = None
-    """A file with the token that clients must send as `Authorization: Bearer …`. On the loopback there need be none."""
+    """A file with the token that clients must send as `Authorization: Bearer …`. It opens everything. On the loopback
+    there need be none."""
+    tokens: Annotated[dict[str, HttpTokenSettings], BeforeValidator(tabled)] = Field(default_factory=dict)
+    """Further tokens by a name of your choice, each with its rights."""
     tls_certificate_file: Path | None = None
     """The certificate chain (PEM). TLS is on when it is given."""
     tls_key_file: Path | None = None
@@ -71,9 +123,9 @@ class HttpSettings(Section):
     request_s: float = Field(default=5.0, gt=0)
     """A client that has not sent its request within this time is cut off, and so is one that is idle for it."""
     logs: bool = True
-    """Whether the change logs can be read and subscribed to under `/logs`, by who has the token."""
+    """Whether the change logs can be read and subscribed to under `/logs`, by who has a token with that right."""
     logs_without_token: bool = False
-    """Let everyone on this machine read the logs, when there is no token_file."""
+    """Let everyone on this machine read the logs, when there is no token at all."""
 
     @model_validator(mode="after")
     def _tls_is_whole(self) -> HttpSettings:

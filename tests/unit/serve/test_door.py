@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import os
 import socket
 import ssl
+from asyncio.sslproto import SSLProtocol
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -224,3 +226,23 @@ def test_listener_is_bounded_before_the_handshake(tmp_path: Path, secured: dict[
             for client in clients[:-8]:
                 assert client.recv(1) == b""
             assert open_sockets() - before <= FLOOD + 4 + 4
+
+
+def test_failed_handshakes_leave_nothing_to_the_garbage_collector(secured: dict[str, Any]) -> None:
+    # It counts objects and not their buffers of 256 KiB: a flood would take hundreds of megabytes before it comes by.
+    half_a_greeting = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
+    with HttpServer(HttpSettings(port=0, request_s=600, **secured), lambda: RUNNING) as server:
+        gc.collect()
+        gc.disable()
+        try:
+            for sent in (half_a_greeting, b"no TLS at all", b"") * FLOOD:
+                with socket.create_connection(("127.0.0.1", server.port), 60) as client, suppress(ConnectionError):
+                    client.sendall(sent)
+                    client.shutdown(socket.SHUT_WR)
+                    while client.recv(4096):
+                        pass
+            left = sum(isinstance(one, SSLProtocol) for one in gc.get_objects())
+        finally:
+            gc.enable()
+    # The last few may still be on their way out.
+    assert left <= 8

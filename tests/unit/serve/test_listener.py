@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import socket
 import ssl
@@ -27,6 +28,8 @@ from penstock.errors import (
     SubscriptionLocked,
 )
 from penstock.log import retention
+from penstock.log.erasure import erase
+from penstock.log.forgotten import Target
 from penstock.log.reader import LogReader
 from penstock.log.subscription import Subscription
 from penstock.log.table_log import TableLog
@@ -34,8 +37,9 @@ from penstock.model import types as t
 from penstock.model.position import START, Position
 from penstock.model.schema import Column, Role, TableId, TableSchema
 from penstock.serve.client import Client
+from penstock.serve.connection import Connection
 from penstock.serve.listener import Listener
-from penstock.serve.protocol import Ack, Changes, Heartbeat, Hello, Schema
+from penstock.serve.protocol import Ack, Changes, Format, Heartbeat, Hello, Schema
 from penstock.settings import ListenerSettings, RetentionSettings
 from tests.listening import connect, listening, log_directory, receive, receive_frames, wait_acked
 from tests.numbered import SCHEMA, TABLE, batch, fill
@@ -498,3 +502,53 @@ def test_clients_that_come_and_go_leave_no_file_open(tmp_path: Path) -> None:
 
         use("a")
         assert len({use(name) for name in ("a", None, "a", "b", None)}) == 1
+
+
+def test_erased_changes_are_not_sent_and_clients_go_on_behind_them(tmp_path: Path) -> None:
+    directory = log_directory(tmp_path)
+    with TableLog.open(directory, SCHEMA) as log:
+        log.append(batch(0, 3))
+        log.append(batch(3, 2))
+    assert erase(directory, lambda _: [Target((number,)) for number in (1, 3, 4)]).complete
+    with listening(tmp_path) as (listener, _), connect(listener) as client:
+        assert [(frame.ordinal, frame.count) for frame in receive_frames(client, 2)] == [(0, 1), (2, 1)]
+        with connect(listener, format=Format.JSON) as other:
+            assert [(frame.ordinal, frame.count) for frame in receive_frames(other, 2)] == [(0, 1), (2, 1)]
+        with TableLog.open(directory, SCHEMA) as log:
+            log.append(batch(5))
+        assert receive(client, 1) == [5]
+
+
+def test_changes_that_are_erased_while_clients_listen_reach_no_new_client(tmp_path: Path) -> None:
+    directory = log_directory(tmp_path)
+    with TableLog.open(directory, SCHEMA) as log:
+        log.append(batch(0, 3))
+    with listening(tmp_path) as (listener, _), connect(listener, format=Format.JSON) as first:
+        # What was sent is kept for whoever asks next.
+        assert [(frame.ordinal, frame.count) for frame in receive_frames(first, 3)] == [(0, 3)]
+        assert erase(directory, lambda _: [Target((1,))]).complete
+        with connect(listener, format=Format.JSON) as second:
+            assert [(frame.ordinal, frame.count) for frame in receive_frames(second, 2)] == [(0, 1), (2, 1)]
+            with TableLog.open(directory, SCHEMA) as log:
+                log.append(batch(5))
+            assert [frame.count for frame in receive_frames(first, 1)] == [1]
+            assert [frame.count for frame in receive_frames(second, 1)] == [1]
+
+
+def test_clients_that_leave_in_the_middle_leave_nothing_to_the_garbage_collector(tmp_path: Path) -> None:
+    # It counts objects and not what they hold, which of a client that was slow is a queue of a mebibyte.
+    fill(log_directory(tmp_path), 200, pad=20_000)
+    with listening(tmp_path) as (listener, count):
+        gc.collect()
+        gc.disable()
+        try:
+            for name in ("a", None) * 10:
+                with connect(listener, name) as client:
+                    receive(client, 3)
+                while count():
+                    pass
+            left = sum(isinstance(one, Connection) for one in gc.get_objects())
+        finally:
+            gc.enable()
+    # The last one may still be on its way out.
+    assert left <= 1
