@@ -15,10 +15,10 @@ from rich.console import Console
 from rich.terminal_theme import TerminalTheme
 
 from penstock.cli.demo_run import Plan, run
-from penstock.cli.live_view import Figures, picture
+from penstock.cli.live_view import Figures, View
 
 PICTURE = Path(__file__).parent.parent / "docs" / "pictures" / "demo.svg"
-WIDTH = 104
+WIDTH, HEIGHT = 80, 24
 # A dark terminal that reads well on a light and on a dark page.
 THEME = TerminalTheme(
     background=(20, 29, 36),
@@ -59,8 +59,15 @@ def main() -> None:
 
 def drawn(figures: Figures) -> str:
     """The view as SVG, in whatever monospaced font the reader has: the picture fetches nothing."""
-    console = Console(record=True, width=WIDTH, file=io.StringIO(), force_terminal=True, color_system="truecolor")
-    console.print(picture(figures))
+    console = Console(
+        record=True,
+        width=WIDTH,
+        height=HEIGHT,
+        file=io.StringIO(),
+        force_terminal=True,
+        color_system="truecolor",
+    )
+    console.print(View(figures))
     start, end = CONSOLE_SVG_FORMAT.index("@font-face"), CONSOLE_SVG_FORMAT.rindex("@font-face")
     end = CONSOLE_SVG_FORMAT.index("}}", end) + 2
     form = CONSOLE_SVG_FORMAT[:start] + CONSOLE_SVG_FORMAT[end:]

@@ -3,7 +3,8 @@
 Library code asks structlog for a logger and names facts as keys; where a process of Spark must be there soon, it takes
 `Logger`, because structlog with all that it can print takes longer to import than what plans a batch. Only a process's
 entry point calls `set_up_logging`. Events go to standard error, so that standard output holds nothing but data: in
-colours on a terminal, as one JSON object per line otherwise. Metric names stand here as constants, so that code,
+colours on a terminal, as one JSON object per line otherwise. Processes that Spark starts print theirs as JSON, and the
+driver that reads them makes them events of its own. Metric names stand here as constants, so that code,
 dashboards and alerts agree; a number is counted under its name by whoever owns it, and `serve.metrics` publishes those
 of the agent.
 """
@@ -13,10 +14,19 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections.abc import MutableMapping
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 if TYPE_CHECKING:
     import structlog
+
+# Set in the environment of Spark's processes whose lines are read by a driver.
+_RELAYED = "PENSTOCK_RELAYED_LOG"
+# Libraries that log each error which they also raise.
+_TOLD_TWICE = ("py4j", "cassandra.cluster", "cassandra.connection")
+_OF_EVERY_EVENT = ("event", "level", "timestamp", "exc_info")
 
 # Names are penstock_<noun>_<unit>[_total], in base units. Labels are few: `table`, `log`, `subscription`.
 APPENDED_CHANGES: Final = "penstock_appended_changes_total"
@@ -165,21 +175,54 @@ class Logger:
     def __getattr__(self, name: str) -> Any:
         import structlog
 
+        set_up_relayed_logging()
         return getattr(structlog.get_logger(), name)
 
 
-def set_up_logging(level: str = "info", stream: TextIO | None = None) -> None:
-    """Send log events of this process to `stream` (standard error): console style on a terminal, JSON otherwise."""
+class Form(StrEnum):
+    """How a log event is printed: as one JSON object per line, or as a line for eyes."""
+
+    JSON = "json"
+    TEXT = "text"
+
+
+@dataclass(slots=True)
+class Notices:
+    """What a view shows of the log: how many events were warnings or worse, and what the last one said."""
+
+    count: int = 0
+    last: str = ""
+
+    def __call__(self, _logger: Any, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        if logging.getLevelNamesMapping().get(method.upper(), logging.ERROR) >= logging.WARNING:
+            self.count += 1
+            facts = (f"{name}={value}" for name, value in event.items() if name not in _OF_EVERY_EVENT)
+            self.last = " ".join((str(event["event"]), *facts))
+        return event
+
+
+def set_up_logging(
+    level: str = "info", stream: TextIO | None = None, form: Form | None = None, notices: Notices | None = None
+) -> None:
+    """Send log events of this process to `stream` (standard error): console style on a terminal, JSON otherwise.
+
+    Those of libraries that use Python's own logging come with them, warnings of Python's too: a line of another shape
+    between ours could not be read by whoever reads ours.
+    """
     import structlog
 
     out = sys.stderr if stream is None else stream
+    form = form or (Form.TEXT if out.isatty() else Form.JSON)
     processors: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
-    if out.isatty():
-        processors.append(structlog.dev.ConsoleRenderer(colors="NO_COLOR" not in os.environ))
+    if notices is not None:
+        processors.append(notices)
+    if form is Form.TEXT:
+        colours = out.isatty() and "NO_COLOR" not in os.environ
+        processors.append(structlog.dev.ConsoleRenderer(colors=colours))
     else:
         processors += [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(ensure_ascii=False)]
     structlog.configure(
@@ -188,3 +231,35 @@ def set_up_logging(level: str = "info", stream: TextIO | None = None) -> None:
         logger_factory=structlog.WriteLoggerFactory(file=out),
         cache_logger_on_first_use=False,
     )
+    if not any(isinstance(handler, _Foreign) for handler in logging.root.handlers):
+        logging.root.addHandler(_Foreign(logging.WARNING))
+    logging.captureWarnings(True)
+
+
+class _Foreign(logging.Handler):
+    """Hands on what a library says through Python's own logging."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        import structlog
+
+        level = min(record.levelno // 10 * 10, logging.CRITICAL)
+        if record.name.startswith(_TOLD_TWICE):
+            level = logging.DEBUG
+        facts = {"exc_info": record.exc_info} if record.exc_info else {}
+        structlog.get_logger().log(level, record.getMessage().rstrip(), logger=record.name, **facts)
+
+
+def relayed() -> dict[str, str]:
+    """The environment of processes whose lines this one reads."""
+    return {_RELAYED: str(os.getpid())}
+
+
+def set_up_relayed_logging() -> None:
+    """In a process of Spark's whose lines a driver of ours reads: print events as it understands them.
+
+    In any other process, and when it was done before, nothing is done.
+    """
+    # The reader itself has the variable for a moment, when it starts the others.
+    if os.environ.get(_RELAYED) not in (None, str(os.getpid())):
+        del os.environ[_RELAYED]
+        set_up_logging("info", form=Form.JSON)

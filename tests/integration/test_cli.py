@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import pty
-import select
 import signal
 import subprocess
 import sys
@@ -15,11 +13,13 @@ from pathlib import Path
 
 import pytest
 
+from penstock.log.reader import LogReader
 from penstock.log.table_log import TableLog
 from penstock.serve.client import Client
 from penstock.serve.protocol import Hello
 from tests.listening import receive
 from tests.numbered import SCHEMA, TABLE, batch, fill
+from tests.terminal import on_terminal
 
 PENSTOCK = (sys.executable, "-m", "penstock")
 PATIENCE_S = 60
@@ -120,6 +120,7 @@ def test_unreadable_log_is_one_line_without_traceback(log: str) -> None:
 def test_demo_without_a_terminal_ends_by_itself() -> None:
     done = subprocess.run([*PENSTOCK, "demo"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
     assert "acknowledged writes are in the logs" in done.stdout
     assert "Compared: every table is what the cluster itself holds." in done.stdout
     assert "\x1b" not in done.stdout
@@ -165,29 +166,37 @@ def test_demo_refuses_a_foreign_directory(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
 
-def test_demo_on_a_terminal_shows_the_view_and_ends_on_interrupt(tmp_path: Path) -> None:
+def test_demo_on_a_terminal_shows_the_view_and_each_step_of_its_end(tmp_path: Path) -> None:
     home = tmp_path / "demo"
-    screen, terminal = pty.openpty()
-    process = subprocess.Popen(
-        [*PENSTOCK, "demo", "--no-spark", "--dir", str(home)],
-        stdout=terminal,
-        stderr=terminal,
-        env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "100", "LINES": "40"},
-    )
-    os.close(terminal)
-    try:
-        shown = _read_until(screen, b"changes logged", b"per second", b"age on arrival")
-        process.send_signal(signal.SIGINT)
-        shown += _read_until(screen, None)
-        assert process.wait(PATIENCE_S) == 0
-    finally:
-        process.kill()
-        process.wait()
-        os.close(screen)
-    assert b"penstock demo" in shown
-    assert b"Traceback" not in shown
-    assert b"none is missing" in shown
+    with on_terminal(*PENSTOCK, "demo", "--no-spark", "--dir", str(home)) as terminal:
+        terminal.wait_for("per second", "subscription", "Ctrl-C ends the load")
+        terminal.type(b"\x03")
+        assert terminal.end() == 0
+    shown, left = terminal.text(), terminal.beside_the_view()
+    for step in (
+        "the load has ended",
+        "every node is up",
+        "subscribers read the rest",
+        "is looked for: log 1 of 15, dc1-1",
+    ):
+        assert step in shown
+        assert step not in left
+    assert "^C" not in shown
+    assert "Traceback" not in shown
+    assert "none is missing" in left
     assert (home / "dc1-1" / "shop.orders").is_dir()
+
+
+def test_demo_ends_at_once_on_a_second_interrupt_and_says_what_was_left_out(tmp_path: Path) -> None:
+    # So many logs give more pictures than a terminal takes that nobody reads from: it cannot be done too soon.
+    command = (*PENSTOCK, "demo", "--no-spark", "--nodes", "dc1=12,dc2=12", "--dir", str(tmp_path / "demo"))
+    with on_terminal(*command) as terminal:
+        terminal.wait_for("Ctrl-C ends the load")
+        terminal.type(b"\x03")
+        terminal.wait_for("Ctrl-C ends it at once")
+        terminal.type(b"\x03")
+        assert terminal.end() == 130
+    assert terminal.beside_the_view() == "ended at once; nothing was checked\n"
 
 
 def test_listen_pushes_changes_and_ends_on_sigterm(tmp_path: Path, log: str) -> None:
@@ -203,21 +212,30 @@ def test_listen_pushes_changes_and_ends_on_sigterm(tmp_path: Path, log: str) -> 
     assert not os.path.exists(socket)
 
 
-def _read_until(screen: int, *wanted: bytes | None) -> bytes:
-    """What the terminal shows, until it shows all of `wanted`; None waits for the end."""
-    shown = b""
-    while not all(part is not None and part in shown for part in wanted):
-        ready, _, _ = select.select([screen], [], [], PATIENCE_S)
-        assert ready, "the terminal stayed silent"
-        try:
-            data = os.read(screen, 65536)
-        except OSError:
-            # Linux says so when the last program has closed the terminal.
-            break
-        if not data:
-            break
-        shown += data
-    return shown
+@pytest.mark.parametrize("agents", [False, True])
+def test_listen_keeps_logs_within_their_caps_unless_they_are_an_agents(tmp_path: Path, agents: bool) -> None:
+    fill(str(tmp_path / "shop.orders"), 60)
+    settings = tmp_path / "penstock.toml"
+    settings.write_text("[retention]\nbytes_max = 30000\n")
+    if agents:
+        (tmp_path / ".agent").mkdir()
+
+    def size() -> int:
+        with LogReader(str(tmp_path / "shop.orders")) as reader:
+            return sum(info.bytes for info in reader.files())
+
+    before = size()
+    assert before > 30_000
+    with running("listen", str(tmp_path), "--path", str(tmp_path / "s"), "--config", str(settings)) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline()
+        # The look that began with it has ended when it has.
+        process.send_signal(signal.SIGTERM)
+        out, said = process.communicate(timeout=PATIENCE_S)
+        assert process.returncode == 0, said
+    assert (size() == before) is agents
+    assert (size() <= 30_000) is not agents
+    assert ("changes deleted that no subscription read" in out + said) is not agents
 
 
 def test_output_that_nobody_reads_to_its_end_is_no_failure(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ from typer.core import TyperGroup
 
 from penstock.cli import needs, output
 from penstock.cli.output import JsonOption
-from penstock.telemetry import set_up_logging
 
 if TYPE_CHECKING:
     from penstock.settings import Settings
@@ -38,7 +37,7 @@ app = typer.Typer(
 @app.command()
 def run(config: ConfigArgument, json: JsonOption = False) -> None:
     """Capture changes until Ctrl-C or SIGTERM; what was read is durable then."""
-    set_up_logging(output.log_level("info"))
+    output.set_up_log("info", service=True, json=json)
     settings = load_settings(config)
     needs.for_agent(settings)
     output.warn_of_plain_kernels()
@@ -49,16 +48,18 @@ def run(config: ConfigArgument, json: JsonOption = False) -> None:
     def began(facts: dict[str, object]) -> None:
         if json:
             output.emit({"agent": "running", "directory": directory, **facts})
+            output.flush()
         else:
-            output.line(f"capturing {facts['node']} to {directory}; Ctrl-C ends")
-        output.flush()
+            text = f"capturing {facts['node']} to {directory}; Ctrl-C ends"
+            output.told(text, "agent runs", directory=directory, **facts)
 
     agent = AgentProcess(settings).run(began)
     status = agent.status()
     if json:
         output.emit({"agent": "ended", "changes": status.changes, "mutations": status.mutations})
     else:
-        output.line(f"ended; {output.count(status.changes, 'change')} captured")
+        text = f"ended; {output.count(status.changes, 'change')} captured"
+        output.told(text, "agent has ended", changes=status.changes, mutations=status.mutations)
 
 
 @app.command()

@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import replace
+
+import structlog
 
 from penstock.capture.cassandra.agent.agent import Agent, Snapshots
 from penstock.capture.cassandra.agent.beginning import state_directory
@@ -30,8 +32,11 @@ from penstock.serve.listener import Listener
 from penstock.serve.log_blocks import LogBlocks
 from penstock.serve.tally import Tally
 from penstock.settings import Settings, Share
+from penstock.system import umask
 from penstock.system.clock import SystemClock
 from penstock.system.files import OsFiles
+
+log = structlog.get_logger()
 
 _LOOK_S = 0.1
 
@@ -50,6 +55,10 @@ class AgentProcess:
         settings = self._settings
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._note_signal)
+        if settings.log.group_read:
+            umask.open_to_group()
+            # The catalog, which is for nobody else, would make it closed.
+            OsFiles(group_read=True).make_directory(str(settings.agent.directory))
         with ExitStack() as opened:
             catalog = opened.enter_context(Catalog.open(str(settings.agent.directory)))
             logs = CatalogLogs(catalog)
@@ -79,14 +88,15 @@ class AgentProcess:
             while thread.is_alive() and not agent.begun.is_set() and not self._signals:
                 agent.begun.wait(_LOOK_S)
             if agent.begun.is_set() and self._error is None:
-                opened.enter_context(_running(upkeep.run, "penstock-retention"))
+                opened.enter_context(upkeep.running())
                 if listener is not None:
                     facts["listener"] = opened.enter_context(listener).address
                 began({"node": agent.node, "data_centre": agent.data_centre, **facts})
             while thread.is_alive():
                 thread.join(_LOOK_S)
-                if self._signals:
+                if self._signals and not self._stop.is_set():
                     self._stop.set()
+                    log.info("agent ends; what was read is made durable", signal=self._signals[0])
         if self._error is not None:
             raise self._error
         return agent
@@ -102,19 +112,6 @@ class AgentProcess:
         if number == signal.SIGINT and self._signals:
             raise KeyboardInterrupt
         self._signals.append(number)
-
-
-@contextmanager
-def _running(work: Callable[[threading.Event], None], name: str) -> Iterator[None]:
-    """Work in a thread of its own, which ends with the block."""
-    stop = threading.Event()
-    thread = threading.Thread(target=work, args=(stop,), name=name, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
 
 
 class CatalogLogs:

@@ -36,17 +36,23 @@ def bootstrap(
             help="Every write up to this time is in the target; later ones come on top. As 2026-01-31T12:00:00Z.",
         ),
     ] = "1970-01-01T00:00:00Z",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Read the target and say what would be loaded, and load nothing.")
+    ] = False,
     json: JsonOption = False,
 ) -> None:
     """Load the state of a pipeline that has not begun from the tables of its target."""
     needs.for_bootstrap()
-    from penstock.pipeline.beginning import begin_from_delta
+    from penstock.pipeline.beginning import begin_from_delta, rehearse_from_delta
 
     assert origin is Target.DELTA
-    counts = begin_from_delta(load_settings(config), [parse_table(table) for table in tables or ()], _micros(as_of))
+    begin = rehearse_from_delta if dry_run else begin_from_delta
+    counts = begin(load_settings(config), [parse_table(table) for table in tables or ()], _micros(as_of))
     if json:
-        output.emit({"tables": {str(table): count for table, count in sorted(counts.items())}})
+        output.emit({"tables": {str(table): count for table, count in sorted(counts.items())}, "loaded": not dry_run})
         return
+    if dry_run:
+        output.line("nothing was loaded; it would be:")
     if not counts:
         output.line("the target has none of the tables in the logs; the pipeline begins with nothing")
     for table, count in sorted(counts.items()):

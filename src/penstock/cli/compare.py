@@ -19,6 +19,7 @@ from penstock.cli.places import find
 from penstock.errors import InvalidInput
 from penstock.settings import Settings
 from penstock.settings.pipeline import TransformSettings
+from penstock.system import umask
 
 if TYPE_CHECKING:
     from penstock.model.schema import TableId
@@ -62,6 +63,8 @@ def compare(
     from penstock.pipeline.compare.repair import repair as mend
 
     settings = Settings() if config is None else load_settings(config)
+    if settings.pipeline.group_read:
+        umask.open_to_group()
     ours, theirs = _sides(source, target, parse_table(table), settings)
     done: Repaired | None = None
     try:
@@ -74,7 +77,7 @@ def compare(
                 done = mend(ours, theirs, report, pipeline=settings.pipeline.name, progress=step, remembered=known)
     finally:
         ours.close()
-    _print(report, json=json)
+    _print(report, ours, json=json)
     if repair:
         _print_repaired(done, json=json)
     if not (report if done is None else done.left).same:
@@ -154,7 +157,7 @@ def _untransformed(name: str, table: TableId, settings: Settings, shape: Shape) 
     return LogRows([place.directory for place in places], table, shape, int(time.time()))
 
 
-def _print(report: Report, *, json: bool) -> None:
+def _print(report: Report, source: SourceRows, *, json: bool) -> None:
     if json:
         _emit_differences(report, "difference")
         output.emit(
@@ -164,11 +167,17 @@ def _print(report: Report, *, json: bool) -> None:
                 "target_rows": report.target_rows,
                 "ranges": report.ranges,
                 "ranges_different": report.ranges_different,
+                "columns_left_out": list(source.left_out),
+                "columns_masked": list(source.masked),
                 **{kind.value: count for kind, count in report.counts.items()},
             }
         )
         return
     output.line(f"{report.source_rows:,} rows in the source, {report.target_rows:,} in the target")
+    if source.left_out:
+        output.line(f"not compared, for they are not logged: {', '.join(map(output.plain, source.left_out))}")
+    if source.masked:
+        output.line(f"compared as they are masked in the log: {', '.join(map(output.plain, source.masked))}")
     if report.same:
         output.line("they are the same")
         return

@@ -124,6 +124,7 @@ def _findings(loaded: Loaded) -> Iterator[tuple[str, str, PenstockError | None]]
         problem: PenstockError | None = None
         try:
             output.log_level("info")
+            output.log_form()
             looked_at(settings)
         except PenstockError as error:
             problem = error
@@ -142,21 +143,19 @@ def _pipeline_facts(settings: Settings) -> str:
 
 def _check_agent(settings: Settings) -> None:
     from penstock.capture.cassandra.agent import beginning
+    from penstock.capture.cassandra.agent.column_masks import ColumnMasks
     from penstock.filters.functions import Functions
-    from penstock.serve.access import Token, tls_context
-    from penstock.system.addresses import is_loopback
+    from penstock.serve.access import http_tokens, tls_context
 
     cassandra, _, yaml = beginning.node_facts(settings.cassandra)
     beginning.open_keys(cassandra, yaml)
     Functions.load(settings.functions)
+    ColumnMasks(settings.agent)
     _check_writable(settings.agent.directory, "agent.directory")
     http = settings.http
     if not http.enabled:
         return
-    if http.token_file is not None:
-        Token.read(http.token_file)
-    elif not is_loopback(http.host):
-        raise InvalidSetting("listening beyond the loopback needs http.token_file", host=http.host)
+    http_tokens(http)
     tls_context(http.host, http.tls_certificate_file, http.tls_key_file)
 
 

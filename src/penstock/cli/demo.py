@@ -7,19 +7,19 @@ import os
 import re
 import shutil
 import signal
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.live import Live
 
-from penstock.cli import needs, output
+from penstock.cli import needs, output, screen
 from penstock.cli.demo_run import Outcome, Plan, run
 from penstock.cli.interrupts import stop_on
-from penstock.cli.live_view import Figures, picture
+from penstock.cli.live_view import Figures, View
 from penstock.cli.output import JsonOption
 from penstock.errors import InvalidInput, StorageError, ToolMissing
 from penstock.settings import LogSettings, load
@@ -67,18 +67,17 @@ def demo(
         raise InvalidInput("--version and --seconds go with --cassandra")
     settings = _log_settings(config)
     output.warn_of_plain_kernels()
-    console = Console()
-    watched = console.is_terminal and not json
+    watched = not json and screen.drawable(sys.stdout)
     if cassandra:
         if nodes != _NODES:
             raise InvalidInput("--nodes is for the sandbox cluster; with --cassandra there is one node")
-        _cassandra(console, directory, settings, version, seed, rows, seconds, watched=watched, json=json)
+        _cassandra(directory, settings, version, seed, rows, seconds, watched=watched, json=json)
         return
     centres = parse_nodes(nodes)
     with _home(directory) as home, stop_on(signal.SIGINT, signal.SIGTERM) as stopped:
         goal = rows if rows is not None or watched else _ROWS_UNWATCHED
         plan = Plan(home, centres, seed, goal, paced=goal is None, settings=settings, spark=_with_spark(spark))
-        with _view(console, watched) as view:
+        with _view(home, watched) as view:
             outcome = run(plan, stopped, view)
         _print_outcome(outcome, directory, json=json)
     output.flush()
@@ -101,7 +100,6 @@ def _with_spark(wanted: bool | None) -> bool:
 
 
 def _cassandra(
-    console: Console,
     directory: str | None,
     settings: LogSettings,
     version: str | None,
@@ -124,10 +122,10 @@ def _cassandra(
             seed,
             rows,
             _SECONDS_UNWATCHED if open_ended and not watched else seconds,
-            paced=watched,
+            watched=watched,
             settings=settings,
         )
-        with _view(console, watched) as view:
+        with _view(home, watched) as view:
             outcome = demo_cassandra.run(plan, stopped, view)
         if json:
             output.emit(demo_cassandra.summary(outcome))
@@ -192,12 +190,18 @@ def _earlier(fresh: bool) -> str:
 
 
 @contextmanager
-def _view(console: Console, watched: bool) -> Iterator[Callable[[Figures], None]]:
+def _view(home: str, watched: bool) -> Iterator[Callable[[Figures], None]]:
     if not watched:
         yield lambda _: None
         return
-    with Live(console=console, auto_refresh=False, transient=True) as live:
-        yield lambda figures: live.update(picture(figures), refresh=True)
+    try:
+        with screen.taken(sys.stdout, Path(home) / screen.LOG_NAME) as taken:
+            yield lambda figures: taken.show(View(figures))
+    except KeyboardInterrupt:
+        output.note("ended at once; nothing was checked")
+        raise
+    if taken.notices.count:
+        output.note(f"{output.count(taken.notices.count, 'warning')}; the last: {output.plain(taken.notices.last)}")
 
 
 def _print_outcome(outcome: Outcome, kept: str | None, *, json: bool) -> None:

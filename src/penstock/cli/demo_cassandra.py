@@ -18,7 +18,16 @@ from pathlib import Path
 from penstock.capture.cassandra.agent.agent import Agent
 from penstock.capture.cassandra.node.connection import Connection, connect
 from penstock.cli import output
-from penstock.cli.demo_run import CATCH_UP_S, PACE, VIEW_S, Meter, Reader, measure_node, measure_readers
+from penstock.cli.demo_run import (
+    CATCH_UP_S,
+    PACE,
+    VIEW_S,
+    Meter,
+    Reader,
+    finish_readers,
+    measure_node,
+    measure_readers,
+)
 from penstock.cli.live_view import Figures, NodeFigures, ReaderFigures
 from penstock.errors import PenstockError, ServerFailed
 from penstock.log import identity
@@ -46,7 +55,8 @@ class CassandraPlan:
     seed: int
     rows: int | None = None
     seconds: float | None = None
-    paced: bool = False
+    # Whether someone looks on: then it is written at a gentle pace, and all that is told goes to the view.
+    watched: bool = False
     settings: LogSettings = field(default_factory=LogSettings)
 
 
@@ -66,6 +76,15 @@ class CassandraOutcome:
 
 def run(plan: CassandraPlan, stopped: threading.Event, view: Callable[[Figures], None]) -> CassandraOutcome:
     """Start a node and the agent, write until the plan is fulfilled or `stopped` is set, then compare."""
+    figures = Figures(goal=plan.rows, directory=_log(plan))
+
+    def note(text: str) -> None:
+        if not plan.watched:
+            output.note(text)
+            return
+        figures.events.append(text)
+        view(figures)
+
     with ExitStack() as opened:
         server = CassandraServer(
             plan.version,
@@ -74,7 +93,7 @@ def run(plan: CassandraPlan, stopped: threading.Event, view: Callable[[Figures],
             settings=_NODE_SETTINGS_BEFORE
             if cassandra_jars.number_of(plan.version) < (4, 1)
             else _NODE_SETTINGS_SINCE_41,
-            note=output.note,
+            note=note,
         )
         opened.enter_context(server)
         settings = _settings(plan, server)
@@ -82,7 +101,7 @@ def run(plan: CassandraPlan, stopped: threading.Event, view: Callable[[Figures],
         load = Load(link.session, plan.seed)
         running = opened.enter_context(_running(Agent(settings)))
         load.create()
-        session = _Session(plan, server, running, load, view)
+        session = _Session(plan, server, running, load, figures, view)
         session.load(stopped)
         session.catch_up()
         return session.outcome(link)
@@ -157,6 +176,7 @@ class _Session:
         server: CassandraServer,
         running: _Running,
         load: Load,
+        figures: Figures,
         view: Callable[[Figures], None],
     ) -> None:
         self._plan = plan
@@ -168,7 +188,7 @@ class _Session:
         self._wait(lambda: all(map(is_log, self._logs.values())), "the first change of each table")
         self._segment: str | None = None
         self._meter = Meter()
-        self.figures = Figures(goal=plan.rows, directory=_log(plan))
+        self.figures = figures
         self.figures.nodes = [NodeFigures(NODE, running.agent.data_centre)]
         self.figures.events.append(f"Cassandra {server.version} runs on {server.address}:{server.port}")
         self.readers = [Reader(self._logs[table], name) for name, table in _READERS]
@@ -188,12 +208,14 @@ class _Session:
             passed = time.monotonic() - self._meter.begun
             if plan.seconds is not None and passed >= plan.seconds:
                 break
-            if plan.paced:
+            if plan.watched:
                 stopped.wait(min(max(0.0, figures.written / PACE - passed), VIEW_S))
         self._load.settle()
 
     def catch_up(self) -> None:
         """Wait until the agent has seen the last write, then end it and the readers."""
+        self.figures.begin(f"the load has ended: {self.figures.written:,} writes")
+        self.figures.begin("the agent reads up to the last write")
         self.refresh()
         ages = [shown.lag_ms for shown in self.figures.readers]
         last = self._load.last_write()
@@ -201,17 +223,19 @@ class _Session:
         self._wait(lambda: (status().last_write_time_us or 0) >= last, "the last write")
         self._running.stop()
         self._running.check()
-        for reader in self.readers:
-            reader.finish(CATCH_UP_S)
-        self.refresh()
+        finish_readers(self.figures, self.readers, self.refresh)
         # The last write has a time of its own, which says nothing about its age.
         for shown, age in zip(self.figures.readers, ages, strict=True):
             shown.lag_ms = age
 
     def outcome(self, link: Connection) -> CassandraOutcome:
-        self.figures.events.append("comparing the folded logs with what Cassandra selects …")
+        comparisons = []
+        for table, directory in self._logs.items():
+            self.figures.begin(f"the folded log of {table} is compared with what Cassandra selects")
+            self._view(self.figures)
+            comparisons.append(compare(link.session, table, directory))
+        self.figures.begin("Cassandra ends")
         self._view(self.figures)
-        comparisons = [compare(link.session, table, directory) for table, directory in self._logs.items()]
         errors = [reader.error for reader in self.readers if reader.error is not None]
         return CassandraOutcome(self._server.version, self.figures, comparisons, errors)
 

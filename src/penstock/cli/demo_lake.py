@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from penstock.pipeline.compare.lake_rows import LakeShape
 from penstock.pipeline.compare.log_rows import as_images
 from penstock.pipeline.compare.sides import SourceRows
 from penstock.pipeline.pipeline import Pipeline
-from penstock.pipeline.session import spark_session
+from penstock.pipeline.session import kill_java, spark_session
 from penstock.pipeline.status import PipelineStatus
 from penstock.sandbox.cluster import Cluster
 from penstock.settings import PipelineSettings, Settings
@@ -32,6 +32,7 @@ from penstock.settings.sinks import DeltaSettings
 
 _NAME = "demo"
 _END_S = 300.0
+_LOOK_S = 0.25
 
 
 @dataclass(slots=True)
@@ -67,39 +68,65 @@ class Lake:
         self._stop = threading.Event()
         self._spark: Any = None
         self._pipeline: Pipeline | None = None
-        self._done: PipelineStatus | None = None
+        # What an earlier pipeline of this run has done: the last one begins anew to count.
+        self._before: PipelineStatus | None = None
+        self._done = False
+        self.stage = "Spark starts …"
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="demo-pipeline", daemon=True)
         self._thread.start()
 
     def status(self) -> PipelineStatus | None:
         """How far it is; None while Spark starts."""
-        return None if self._pipeline is None else self._pipeline.status()
+        if self._pipeline is None:
+            return None
+        status = self._pipeline.status()
+        if self._before is not None:
+            status.batches += self._before.batches
+            for name, table in self._before.tables.items():
+                total = status.tables.setdefault(name, table)
+                if total is not table:
+                    total.records += table.records
+                    total.copies += table.copies
+        return status
 
-    def finish(self, cluster: Cluster) -> LakeOutcome:
-        """Deliver what is left, stop Spark, and compare."""
+    def finish(self, cluster: Cluster, refresh: Callable[[], None], tell: Callable[[str], None]) -> LakeOutcome:
+        """Deliver what is left, stop Spark, and compare. `refresh` is called while it waits, `tell` with each step."""
         self._stop.set()
         if self._pipeline is not None:
             self._pipeline.stop()
-        self._thread.join(_END_S)
+        deadline = time.monotonic() + _END_S
+        stopping = False
+        while self._thread.is_alive() and time.monotonic() < deadline:
+            self._thread.join(_LOOK_S)
+            if self._done and not stopping:
+                stopping = True
+                tell("Spark ends")
+            refresh()
         outcome = LakeOutcome()
         if isinstance(self._error, PenstockError):
             outcome.error = self._error
             return outcome
         if self._error is not None:
             raise self._error
-        if self._done is None:
-            status = self.status()
+        status = self.status()
+        if status is None or not self._done:
             outcome.error = DeliveryFailed(f"the pipeline did not end: {status and status.waiting}")
             return outcome
-        outcome.records, outcome.copies, outcome.batches = self._done.records, self._done.copies, self._done.batches
+        outcome.records, outcome.copies, outcome.batches = status.records, status.copies, status.batches
         now_s = int(time.time())
         for schema in cluster.tables.values():
+            tell(f"{schema.table} is compared with the cluster, row by row")
             rows = cluster.rows(schema.table, now_s)
             target = self.directory / schema.table.keyspace / schema.table.table
             report = compare(_ClusterRows(schema, rows), DeltaRows(target, schema))
             outcome.reports[str(schema.table)] = report
         return outcome
+
+    def let_go(self) -> None:
+        """End Spark without waiting for anything: what it writes is about to be removed."""
+        self._stop.set()
+        kill_java()
 
     def _run(self) -> None:
         try:
@@ -115,20 +142,15 @@ class Lake:
             self._error = error
 
     def _deliver(self) -> None:
+        self.stage = "no batch yet …"
         first = self._pipeline = Pipeline(self._settings, spark=self._spark)
         if not self._stop.is_set():
             first.run()
-        before = first.status()
         # Whatever came after the last batch, and no more than that.
         last = Pipeline(self._settings, spark=self._spark)
+        self._before, self._pipeline = first.status(), last
         last.run(available_now=True)
-        self._done = last.status()
-        self._done.batches += before.batches
-        for name, table in before.tables.items():
-            total = self._done.tables.setdefault(name, table)
-            if total is not table:
-                total.records += table.records
-                total.copies += table.copies
+        self._done = True
 
 
 class _ClusterRows(SourceRows):

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from random import Random
 from typing import TYPE_CHECKING
 
+from penstock.cli import output
 from penstock.cli.live_view import Figures, NodeFigures, ReaderFigures
 from penstock.errors import PenstockError, Unavailable
 from penstock.formats import avro
@@ -99,10 +100,11 @@ class Reader:
         self._thread = threading.Thread(target=self._run, name=f"demo-{name}", daemon=True)
         self._thread.start()
 
-    def finish(self, timeout_s: float) -> None:
-        """Read what is there, commit, and end."""
+    def finish(self, timeout_s: float) -> bool:
+        """Read what is there, commit, and end; whether it has ended by then."""
         self._finishing.set()
         self._thread.join(timeout_s)
+        return not self._thread.is_alive()
 
     def _run(self) -> None:
         try:
@@ -150,7 +152,7 @@ class Faults:
 
     def __init__(self, cluster: Cluster, seed: int, goal: int | None, note: Callable[[str], None]) -> None:
         self._cluster = cluster
-        self._random = Random(f"faults/{seed}")
+        self._random = Random(f"faults/{seed}")  # noqa: S311 - seeded, to be repeated
         self._note = note
         # With a goal: down for the middle third, once.
         self._after = _CRASH_AFTER if goal is None else goal // 3 + 1
@@ -204,10 +206,12 @@ def run(plan: Plan, stopped: threading.Event, view: Callable[[Figures], None]) -
         try:
             session.load(stopped)
             session.settle()
-        finally:
-            session.finish_readers()
-        session.refresh()
-        lake = session.finish_lake()
+            finish_readers(session.figures, session.readers, session.refresh)
+            lake = session.finish_lake()
+        except BaseException:
+            # Whoever asks twice does not wait for anybody.
+            session.let_go()
+            raise
         errors = [reader.error for reader in session.readers if reader.error is not None]
         figures, crashes = session.figures, session.faults.crashes
     files = OsFiles()
@@ -216,9 +220,20 @@ def run(plan: Plan, stopped: threading.Event, view: Callable[[Figures], None]) -
         for node in cluster.nodes
         for schema in TABLES
     ]
-    figures.events.append("looking for every acknowledged write in the logs …")
+    shown = _shown(places, figures, view)
+    return Outcome(figures, check(history, shown, cluster.data_centres), crashes, errors, lake)
+
+
+def _shown(places: Sequence[LogPlace], figures: Figures, view: Callable[[Figures], None]) -> Iterator[LogPlace]:
+    """The logs one after another, as they are searched."""
+    figures.begin("every acknowledged write is looked for")
+    for number, place in enumerate(places, start=1):
+        log = f"log {number} of {len(places)}, {place.node}/{place.table}"
+        figures.tell(f"every acknowledged write is looked for: {log}")
+        view(figures)
+        yield place
+    figures.tell("every acknowledged write was looked for")
     view(figures)
-    return Outcome(figures, check(history, places, cluster.data_centres), crashes, errors, lake)
 
 
 class _Session:
@@ -268,6 +283,9 @@ class _Session:
 
     def settle(self) -> None:
         """Bring every node back and let hints arrive."""
+        self.figures.begin(f"the load has ended: {self.figures.written:,} writes")
+        self.figures.begin("every node is up, and is given what it missed")
+        self.refresh()
         self.faults.mend()
         # What was sent to a node just as it died becomes a hint only when it times out.
         timed_out = time.monotonic() + (_TIMEOUT_US / 1e6 if self.faults.crashes else 0.0)
@@ -278,17 +296,24 @@ class _Session:
             if now > timed_out and self._cluster.settle(limit_us=_SETTLE_US):
                 return
 
-    def finish_readers(self) -> None:
+    def let_go(self) -> None:
+        """End without waiting for anything."""
         for reader in self.readers:
-            reader.finish(CATCH_UP_S)
+            reader.finish(0.0)
+        if self._lake is not None:
+            self._lake.let_go()
 
     def finish_lake(self) -> LakeOutcome | None:
         """Let the pipeline deliver the rest, and compare its tables with the cluster."""
         if self._lake is None:
             return None
-        self.figures.events.append("the pipeline delivers the rest; then its tables are compared with the cluster …")
-        self._view(self.figures)
-        return self._lake.finish(self._cluster)
+        self.figures.begin("the pipeline delivers the rest")
+
+        def tell(step: str) -> None:
+            self.figures.begin(step)
+            self._view(self.figures)
+
+        return self._lake.finish(self._cluster, self.refresh, tell)
 
     def refresh(self) -> None:
         """Measure, and show."""
@@ -315,8 +340,19 @@ def _lake(plan: Plan, nodes: list[str]) -> Lake | None:
 def _pipeline_line(lake: Lake) -> str:
     status = lake.status()
     if status is None or not status.batches:
-        return "Spark is starting …"
-    return f"{status.records:,} records in {status.batches:,} batches, merged from {status.copies:,} logged changes"
+        return lake.stage
+    batches = f"{status.batches:,} batch{'' if status.batches == 1 else 'es'}"
+    return f"{output.count(status.records, 'record')} in {batches}, of {status.copies:,} logged changes"
+
+
+def finish_readers(figures: Figures, readers: Sequence[Reader], refresh: Callable[[], None]) -> None:
+    """Let the subscribers read what is left, and end."""
+    figures.begin("subscribers read the rest")
+    deadline = time.monotonic() + CATCH_UP_S
+    for reader in readers:
+        while not reader.finish(VIEW_S) and time.monotonic() < deadline:
+            refresh()
+    refresh()
 
 
 class Meter:

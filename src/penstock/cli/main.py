@@ -1,7 +1,7 @@
 """The `penstock` command: its command groups, and how it ends.
 
 Exit codes: 0 done, 1 an error that was explained in one line, 2 wrong usage, 130 ended by Ctrl-C. An error that
-Penstock raises on purpose never shows a traceback; a mistake in Penstock does.
+Penstock raises on purpose never shows a traceback; a mistake in Penstock does, as a log event where all is one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from penstock.cli.sql import sql
 from penstock.cli.version import print_version, version
 from penstock.errors import PenstockError
 from penstock.system.descriptors import raise_limit
-from penstock.telemetry import set_up_logging
 
 INTERRUPTED = 130
 
@@ -62,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     raise_limit()
     output.take_any_text()
     try:
-        set_up_logging(output.log_level("warning"))
+        output.set_up_log("warning")
         app(args=None if arguments is None else list(arguments), prog_name="penstock")
     except PenstockError as error:
         output.report(error)
@@ -71,4 +70,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return INTERRUPTED
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 1
+    except Exception:
+        if not output.log_mistake():
+            raise
+        return 1
+    finally:
+        output.end_service()
     return 0

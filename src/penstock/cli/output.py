@@ -1,8 +1,9 @@
 """Output: text for people, JSON for programs, the same facts in both.
 
-Data goes to standard output and everything else to standard error. Streams print one line per fact and flush after each
-batch, so that `| head`, `| grep` and `| jq` work while changes still come. Text has colours on a terminal only, and
-none when NO_COLOR is set.
+Data goes to standard output and everything else to standard error. A service, as the agent and the pipeline are, has
+one log there: where it is JSON, what the service has to say and the error that ends it are log events too. Streams
+print one line per fact and flush after each batch, so that `| head`, `| grep` and `| jq` work while changes still come.
+Text has colours on a terminal only, and none when NO_COLOR is set.
 """
 
 from __future__ import annotations
@@ -24,16 +25,20 @@ from rich.console import Console
 from penstock.errors import InvalidSetting, PenstockError
 from penstock.model.instant import EPOCH
 from penstock.system import kernels
+from penstock.telemetry import Form, set_up_logging
 
 log = structlog.get_logger()
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, one object per line.")]
 
 _LEVEL_VARIABLE = "PENSTOCK_LOG_LEVEL"
+_FORM_VARIABLE = "PENSTOCK_LOG_FORMAT"
 _LEVELS = ("debug", "info", "warning", "error", "critical")
 _SIZE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 # Control characters in names or values must not reach the terminal, where they could redraw it.
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+# Whether this process is a service whose log is JSON.
+_all_logged = False
 
 
 def take_any_text() -> None:
@@ -84,12 +89,28 @@ def pairs(facts: Mapping[str, object]) -> None:
 
 def note(text: str) -> None:
     """Tell the person something that is no data."""
+    if _all_logged:
+        log.info(text)
+        return
     sys.stderr.write(text + "\n")
     sys.stderr.flush()
 
 
+def told(text: str, event: str, **facts: object) -> None:
+    """Say what has happened to a service: as a line of text, or where its log is JSON as a log event with the facts."""
+    if _all_logged:
+        log.info(event, **facts)
+        return
+    line(text)
+    flush()
+
+
 def report(error: PenstockError) -> None:
     """An error as one line, and what to do about it as another."""
+    if _all_logged:
+        hint = {"hint": error.advice} if error.advice else {}
+        log.error(str(error), error=type(error).__name__, **hint)
+        return
     colour = sys.stderr.isatty() and "NO_COLOR" not in os.environ
     mark = "\x1b[31mpenstock:\x1b[0m" if colour else "penstock:"
     # Statement errors draw a caret under the place, so their line breaks stay.
@@ -99,12 +120,43 @@ def report(error: PenstockError) -> None:
         note(f"  hint: {error.advice}")
 
 
+def log_mistake() -> bool:
+    """Log the error under way, which nobody foresaw, where this is a service's log; False: it is to be shown."""
+    if _all_logged:
+        log.exception("ended by a mistake in Penstock")
+    return _all_logged
+
+
+def set_up_log(usual: str, *, service: bool = False, json: bool = False) -> None:
+    """Where log events go, from which level on, and in which form; `json`: standard output is JSON, so the log is."""
+    global _all_logged
+    form = log_form() or (Form.JSON if json or not sys.stderr.isatty() else Form.TEXT)
+    set_up_logging(log_level(usual), form=form)
+    _all_logged = service and form is Form.JSON
+
+
+def end_service() -> None:
+    """Whatever is told from here on is told to people."""
+    global _all_logged
+    _all_logged = False
+
+
 def log_level(usual: str) -> str:
     """The level of log events that PENSTOCK_LOG_LEVEL asks for, or the usual one."""
     level = os.environ.get(_LEVEL_VARIABLE) or usual
     if level.lower() not in _LEVELS:
         raise InvalidSetting(f"no such level: {level[:40]!r}; one of {', '.join(_LEVELS)}", variable=_LEVEL_VARIABLE)
     return level
+
+
+def log_form() -> Form | None:
+    """The form of log events that PENSTOCK_LOG_FORMAT asks for; None: what fits where they go."""
+    form = os.environ.get(_FORM_VARIABLE)
+    if not form:
+        return None
+    if form.lower() not in set(Form):
+        raise InvalidSetting(f"no such form: {form[:40]!r}; one of {', '.join(Form)}", variable=_FORM_VARIABLE)
+    return Form(form.lower())
 
 
 def warn_of_plain_kernels() -> None:

@@ -6,32 +6,33 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 import time
 from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import structlog
 import typer
-from rich import box
-from rich.console import Group, RenderableType
-from rich.live import Live
-from rich.table import Table
-from rich.text import Text
 
-from penstock.cli import needs, output
+from penstock.cli import needs, output, screen
 from penstock.cli.agent import ConfigArgument, RunGroup
+from penstock.cli.erase import erase_state
 from penstock.cli.output import JsonOption
 from penstock.errors import InvalidInput
-from penstock.telemetry import set_up_logging
+from penstock.system import umask
 
 if TYPE_CHECKING:
+    from penstock.cli.pipeline_view import About
     from penstock.pipeline.pipeline import Pipeline
     from penstock.pipeline.status import PipelineStatus
     from penstock.settings import Loaded, Settings
 
+log = structlog.get_logger()
+
 _VIEW_S = 0.5
 _JSON_S = 5.0
-_TABLES_SHOWN = 20
 
 
 app = typer.Typer(
@@ -45,27 +46,40 @@ app = typer.Typer(
 def pipeline(
     config: ConfigArgument,
     once: Annotated[bool, typer.Option("--once", help="Deliver what is in the logs now, then end.")] = False,
+    view: Annotated[
+        bool, typer.Option("--view/--no-view", help="On a terminal: a live view, or lines of the log.")
+    ] = True,
     json: JsonOption = False,
 ) -> None:
     """Merge the change logs of all nodes on Spark and deliver them, until Ctrl-C or SIGTERM."""
-    set_up_logging(output.log_level("warning"))
+    watched = view and not json and screen.drawable(sys.stderr)
+    output.set_up_log("warning" if watched else "info", service=True, json=json)
     settings = load_settings(config)
     needs.for_pipeline(settings)
     output.warn_of_plain_kernels()
+    from penstock.cli.pipeline_view import About
     from penstock.pipeline.pipeline import Pipeline
 
     settings = as_submitted(settings)
     made = Pipeline(settings)
     with ExitStack() as opened:
-        if settings.pipeline.http_port is not None:
-            _serve(opened, settings, made, json=json)
-        run(made, once=once, json=json)
-    status = made.status()
+        about = About.of(settings, _serve(opened, settings, made))
+        log.info("pipeline runs", pipeline=about.name, **about.facts())
+        if json:
+            output.emit({"pipeline": "starting", "name": about.name, **about.facts()})
+            output.flush()
+        run(made, about, once=once, json=json, watched=watched)
+    _tell_end(made.status(), once=once, json=json)
+
+
+def _tell_end(status: PipelineStatus, *, once: bool, json: bool) -> None:
     if json:
         output.emit({"pipeline": "ended", **facts(status)})
     else:
         records, tables = output.count(status.records, "record"), output.count(len(status.tables), "table")
-        output.line(f"ended; {records} of {tables} delivered, merged from {status.copies:,} that nodes had logged")
+        text = f"ended; {records} of {tables} delivered, merged from {status.copies:,} that nodes had logged"
+        counts = {"records": status.records, "tables": len(status.tables), "copies": status.copies}
+        output.told(text, "pipeline has ended", **counts, batches=status.batches, failures=status.failures)
     for name, trouble in status.troubles.items():
         output.note(f"table {output.plain(name)} is in trouble: {output.plain(trouble.reason)}")
     if once and status.troubles:
@@ -97,20 +111,26 @@ def retry(
         output.line(f"it was left out because: {output.plain(found.reason)}")
 
 
-def _serve(opened: ExitStack, settings: Settings, made: Pipeline, *, json: bool) -> None:
+app.command("erase")(erase_state)
+
+
+def _serve(opened: ExitStack, settings: Settings, made: Pipeline) -> str | None:
+    """Start the HTTP server, when there is to be one; its address."""
+    if settings.pipeline.http_port is None:
+        return None
     from penstock.pipeline.metrics import PipelineEndpoints
     from penstock.serve.http import HttpServer
 
     wanted = settings.http.model_copy(update={"port": settings.pipeline.http_port})
-    server = opened.enter_context(HttpServer(wanted, PipelineEndpoints(made.status)))
-    if json:
-        output.emit({"pipeline": "starting", "http": server.address})
-        output.flush()
+    return opened.enter_context(HttpServer(wanted, PipelineEndpoints(made.status))).address
 
 
 def load_settings(config: str) -> Settings:
     """The settings of a pipeline; of a Debezium file also what it says of Kafka, with the agent's own logs to read."""
-    return trace_settings(config).settings
+    settings = trace_settings(config).settings
+    if settings.pipeline.group_read:
+        umask.open_to_group()
+    return settings
 
 
 def trace_settings(config: str) -> Loaded:
@@ -147,7 +167,23 @@ def as_submitted(settings: Settings) -> Settings:
     return settings.model_copy(update={"pipeline": settings.pipeline.model_copy(update={"master": master})})
 
 
-def run(made: Pipeline, *, once: bool, json: bool) -> None:
+class _Interrupts:
+    """Signals to a pipeline: the first one ends it in good order, and Ctrl-C after that at once."""
+
+    def __init__(self, made: Pipeline) -> None:
+        self._made = made
+        self.ending = False
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._take)
+
+    def _take(self, number: int, _frame: object) -> None:
+        if number == signal.SIGINT and self.ending:
+            raise KeyboardInterrupt
+        self.ending = True
+        self._made.stop()
+
+
+def run(made: Pipeline, about: About, *, once: bool, json: bool, watched: bool) -> None:
     """Run a pipeline in a thread of its own and show how it goes; signals stop it in good order."""
     error: list[BaseException] = []
 
@@ -159,29 +195,50 @@ def run(made: Pipeline, *, once: bool, json: bool) -> None:
             error.append(raised)
 
     thread = threading.Thread(target=work, name="penstock-pipeline", daemon=True)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: made.stop())
+    interrupts = _Interrupts(made)
     thread.start()
-    _follow(made, thread, json=json)
+    try:
+        if watched:
+            _watch(made, about, thread, interrupts)
+        else:
+            _follow(made, about, thread, interrupts, json=json)
+    except KeyboardInterrupt:
+        output.note("ended at once; the batch under way is done again at the next start")
+        raise
     if error:
         raise error[0]
 
 
-def _follow(made: Pipeline, thread: threading.Thread, *, json: bool) -> None:
-    console = output.progress_console()
-    if json or not console.is_terminal:
-        shown = time.monotonic()
+def _watch(made: Pipeline, about: About, thread: threading.Thread, interrupts: _Interrupts) -> None:
+    """Show a live view until the pipeline has ended, then say what it cannot show any more."""
+    from penstock.cli.pipeline_view import PipelineView
+
+    with screen.taken(sys.stderr, Path(about.checkpoint) / screen.LOG_NAME) as taken:
+        log.info("pipeline runs", pipeline=about.name, **about.facts())
         while thread.is_alive():
+            taken.show(PipelineView(about, made.status(), taken.notices, ending=interrupts.ending))
             thread.join(_VIEW_S)
-            if json and time.monotonic() - shown >= _JSON_S:
-                shown = time.monotonic()
-                output.emit({"pipeline": "running", **facts(made.status())})
-                output.flush()
-        return
-    with Live(console=console, transient=True, refresh_per_second=4) as live:
-        while thread.is_alive():
-            thread.join(_VIEW_S)
-            live.update(picture(made.status()))
+    if taken.notices.count:
+        output.note(f"{output.count(taken.notices.count, 'warning')} in {taken.log}")
+
+
+def _follow(made: Pipeline, about: About, thread: threading.Thread, interrupts: _Interrupts, *, json: bool) -> None:
+    """Log what a pipeline does, and with `json` print its figures now and then."""
+    shown = time.monotonic()
+    stage, ending = "", False
+    while thread.is_alive():
+        thread.join(_VIEW_S)
+        status = made.status()
+        if interrupts.ending and not ending:
+            ending = True
+            log.info("pipeline ends; the batch under way is finished", pipeline=about.name, within_s=about.stop_s)
+        if status.stage != stage:
+            stage = status.stage
+            log.info("pipeline goes on", pipeline=about.name, stage=stage)
+        if json and time.monotonic() - shown >= _JSON_S:
+            shown = time.monotonic()
+            output.emit({"pipeline": "running", **facts(status)})
+            output.flush()
 
 
 def facts(status: PipelineStatus) -> dict[str, object]:
@@ -226,24 +283,3 @@ def facts(status: PipelineStatus) -> dict[str, object]:
             for name, sink in sorted(status.sinks.items())
         },
     }
-
-
-def picture(status: PipelineStatus) -> RenderableType:
-    """A status for people: the busiest tables."""
-    state = "waiting: " + status.waiting if status.waiting else f"batch {status.batch}, {status.batch_ms:,.0f} ms"
-    title = f"[bold]penstock pipeline[/]  {status.records:,} records of {status.copies:,} copies  [dim]{state}[/]"
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, expand=True, header_style="bold")
-    table.add_column("table")
-    for name in ("copies read", "records", "per second", "lag"):
-        table.add_column(name, justify="right")
-    busiest = sorted(status.tables.items(), key=lambda item: (-item[1].rate, item[0]))
-    for name, one in busiest[:_TABLES_SHOWN]:
-        lag = "-" if one.lag_ms is None else f"{one.lag_ms:,.0f} ms"
-        table.add_row(output.plain(name), f"{one.copies:,}", f"{one.records:,}", f"{one.rate:,.0f}", lag)
-    if len(busiest) > _TABLES_SHOWN:
-        table.add_row(f"… and {len(busiest) - _TABLES_SHOWN} more", "", "", "", "")
-    if not status.troubles:
-        return table
-    shown = list(status.troubles.items())[:_TABLES_SHOWN]
-    lines = [Text(output.plain(f"{name} is in trouble: {one.reason}"), style="red") for name, one in shown]
-    return Group(table, *lines)

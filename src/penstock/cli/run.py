@@ -30,16 +30,22 @@ _END_S = 120.0
 
 def run(config: ConfigArgument, json: JsonOption = False) -> None:
     """Run the agent and, when sinks are named, the pipeline, until Ctrl-C or SIGTERM."""
+    output.set_up_log("info", service=True, json=json)
     settings = load_settings(config)
     needs.for_run(settings)
-    parts = ["agent"]
-    if settings.pipeline.sinks:
-        parts.append("pipeline")
     options = ["--json"] if json else []
-    commands = {part: [sys.executable, *_SAFE_PATH, "-m", "penstock", part, config, *options] for part in parts}
+    # Both write lines to one log; a view would be torn by those of the other.
+    parts = {"agent": options}
+    if settings.pipeline.sinks:
+        parts["pipeline"] = ["--no-view", *options]
+    commands = {part: [*_command(), part, config, *words] for part, words in parts.items()}
     code = _Parts(commands).run()
     if code:
         raise typer.Exit(code)
+
+
+def _command() -> list[str]:
+    return [sys.executable, *_SAFE_PATH, "-m", "penstock"]
 
 
 class _Parts:
@@ -47,11 +53,13 @@ class _Parts:
 
     def __init__(self, commands: Mapping[str, Sequence[str]]) -> None:
         self._asked = False
+        # Asked twice by Ctrl-C: whoever asks so does not want to wait.
+        self._at_once = False
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._ask)
         # A session of its own: Ctrl-C reaches this process, which passes it on once.
         self._processes = {
-            name: subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
+            name: subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)  # noqa: S603 - this program with its own arguments
             for name, command in commands.items()
         }
 
@@ -65,15 +73,18 @@ class _Parts:
                     failed = process.returncode
                     if not self._asked:
                         output.note(f"the {name} ended with {failed}; the rest is ended too")
-            if deadline is None and (self._asked or failed):
-                deadline = time.monotonic() + _END_S
-                self._send(signal.SIGTERM)
-            if deadline is not None and time.monotonic() > deadline:
+            if self._at_once or (deadline is not None and time.monotonic() > deadline):
                 self._send(signal.SIGKILL)
+            elif deadline is None and (self._asked or failed):
+                deadline = time.monotonic() + _END_S
+                if self._asked:
+                    output.note(f"{' and '.join(self._processes)} end in good order; Ctrl-C ends at once")
+                self._send(signal.SIGTERM)
             time.sleep(_LOOK_S)
         return failed or next((p.returncode for p in self._processes.values() if p.returncode), 0)
 
-    def _ask(self, *_: object) -> None:
+    def _ask(self, number: int, _frame: object) -> None:
+        self._at_once = self._asked and number == signal.SIGINT
         self._asked = True
 
     def _send(self, number: signal.Signals) -> None:

@@ -21,6 +21,9 @@ def sql(
     directory: RootOption,
     keyspace: KeyspaceOption = None,
     config: ConfigOption = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check the statement and say what it would do, and do nothing.")
+    ] = False,
     json: JsonOption = False,
 ) -> None:
     """Execute one statement: CREATE CDC_LOG, DROP CDC_LOG or CREATE TABLE … WITH CDC LOG."""
@@ -32,11 +35,14 @@ def sql(
 
     text = sys.stdin.read() if statement == "-" else statement
     functions = Functions.load(load(config).functions)
-    with Catalog.open(directory) as catalog:
+    with Catalog.rehearse(directory) if dry_run else Catalog.open(directory) as catalog:
         outcome = execute(text, catalog, functions, keyspace=keyspace)
     if json:
-        output.emit({"changed": outcome.changed, "message": outcome.message, "notes": list(outcome.notes)})
+        facts: dict[str, object] = {"changed": outcome.changed and not dry_run}
+        if dry_run:
+            facts["would_change"] = outcome.changed
+        output.emit({**facts, "message": outcome.message, "notes": list(outcome.notes)})
         return
-    output.line(outcome.message)
+    output.line(f"nothing was done; it would be: {outcome.message}" if dry_run else outcome.message)
     for note in outcome.notes:
         output.note(f"note: {note}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -164,3 +165,26 @@ def test_sides_that_are_not_there_are_told(
     named = [str(home / "logs") if word == "LOGS" else word for word in words]
     assert main(["compare", *named, "--table", "shop.orders"]) == 1
     assert message in capsys.readouterr().err
+
+
+def test_columns_that_are_not_logged_are_named_and_are_no_difference(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    columns = tuple(replace(column, mask="null") if column.name == "note" else column for column in SCHEMA.columns)
+    schema = replace(SCHEMA, columns=columns, excluded=("secret",))
+    row = {"note": None, "amount": 1}
+    change = Change(
+        Op.INSERT, {"id": 1, "line": "a"}, {name: Set(value) for name, value in row.items()}, time=1, marker=Marker()
+    )
+    with TableLog.open(str(tmp_path / "logs" / "shop.orders"), schema) as log:
+        log.append(avro.encode(schema, [change]))
+    sink = DeltaSink(DeltaSettings(directory=tmp_path / "lake"))
+    sink.prepare([schema])
+    deliver(sink, 0, {0: [records(schema, {(1, "a"): row}.items())]})
+    code, text = run(capsys, tmp_path / "logs", tmp_path / "lake/shop/orders")
+    assert code == 0
+    assert "not compared, for they are not logged: secret" in text
+    assert "compared as they are masked in the log: note" in text
+    code, text = run(capsys, tmp_path / "logs", tmp_path / "lake/shop/orders", "--json")
+    (found,) = objects(text)
+    assert (found["same"], found["columns_left_out"], found["columns_masked"]) == (True, ["secret"], ["note"])

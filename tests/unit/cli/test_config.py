@@ -84,6 +84,7 @@ def test_what_would_start_is_said(config: Path, capsys: pytest.CaptureFixture[st
         ('[agent]\ndirectory = "x"', "agent: CANNOT START"),
         ('[cassandra]\ncdc_raw_directory = "raw"\n[http]\ntoken_file = "none"', "none"),
         ('[cassandra]\ncdc_raw_directory = "raw"\n[agent]\ndirectory = "penstock.toml"', "setting agent.directory"),
+        ('[cassandra]\ncdc_raw_directory = "raw"\n[agent.masks]\n"a.b.c" = "hash"', "a hash needs agent.mask_salt"),
         ('[pipeline]\nsinks = ["console"]', "nothing to read"),
         ('[pipeline]\nsinks = ["console"]\nlogs = ["nowhere"]', "no such directory (setting pipeline.logs"),
         ('[pipeline]\nsinks = ["console"]\nlogs = ["penstock.toml"]', "this is no directory"),

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from penstock.cli import demo, demo_run
-from penstock.cli.live_view import Figures, NodeFigures, ReaderFigures, picture
+from penstock.cli.live_view import Figures, NodeFigures, ReaderFigures, View
 from penstock.cli.main import main
 from penstock.errors import InvalidInput
 from penstock.model.schema import TableId
@@ -60,29 +60,69 @@ def test_settings_reach_the_logs_and_unknown_ones_are_refused(
     assert "unknown setting log.codek; did you mean log.codec? (variable PENSTOCK_LOG__CODEK)" in error
 
 
-def test_view_shows_rates_lag_files_and_nodes_that_are_down() -> None:
-    figures = Figures(elapsed_s=12.0, written=2000, acknowledged=1990, refused=10, rate=950.0, directory="here")
-    figures.nodes = [NodeFigures("dc1-1", "dc1", True, 1990, 4096, 3, 900.0), NodeFigures("dc1-2", "dc1", False)]
-    figures.readers = [ReaderFigures("billing", "shop.orders", "dc1-1", 500, 12, 3.25, 240.0)]
-    figures.events.append("dc1-2 was killed")
-    figures.history.extend([0.0, 500.0, 950.0])
-    out = io.StringIO()
-    Console(file=out, width=110, no_color=True).print(picture(figures))
-    shown = out.getvalue()
-    for part in (
-        "1,990 writes acknowledged",
-        "10 refused",
-        "950/s",
-        "4.0 KiB",
-        "down",
-        "billing",
-        "3.2 ms",
-        "was killed",
-    ):
-        assert part in shown
+def full(nodes: int = 5) -> Figures:
+    """Figures as large as they get: the demo ends by itself after a million writes."""
+    figures = Figures(elapsed_s=3600.0, acknowledged=1_000_000, refused=12_300, rate=12_345.0)
+    figures.directory = "/srv/somebody/at/a/place/that/is/somewhat/further/down/than/others/in/the/tree/demo"
+    figures.pipeline = "1,234,567 records in 12,345 batches, of 12,345,678 logged changes"
+    centres = (("dc1", 1 + nodes // 2), ("dc2", nodes - nodes // 2 - 1))
+    names = [(centre, f"{centre}-{number + 1}") for centre, count in centres for number in range(count)]
+    figures.nodes = [NodeFigures(name, centre, name != "dc2-1", 3_000_000, 1 << 30, 128, 1e5) for centre, name in names]
+    readers = (("billing", "shop.orders"), ("search", "shop.users"), ("archive", "shop.readings"))
+    figures.readers = [ReaderFigures(name, table, "dc2-2", 1_000_000, 99_999, 9999.9, 1e4) for name, table in readers]
+    figures.events.extend(f"{number}: dc1-2 was killed; the others go on and keep hints for it" for number in range(9))
+    figures.history.extend([0.0, 500.0, 950.0] * 16)
+    return figures
 
 
-def test_view_fits_a_narrow_terminal() -> None:
-    out = io.StringIO()
-    Console(file=out, width=60, no_color=True).print(picture(Figures(directory="here")))
-    assert max(map(len, out.getvalue().splitlines())) <= 60
+def lines(figures: Figures, width: int = 80, height: int = 24) -> list[str]:
+    console = Console(file=io.StringIO(), width=width, height=height, no_color=True)
+    drawn = console.render_lines(View(figures), console.options.update(height=height))
+    return ["".join(segment.text for segment in line) for line in drawn]
+
+
+def test_view_holds_everything_on_a_terminal_of_80_by_24() -> None:
+    figures = full()
+    drawn = lines(figures)
+    assert len(drawn) == 24
+    assert {len(line) for line in drawn} == {80}
+    shown = "\n".join(drawn)
+    assert "…" not in shown, "something was cut"
+    wanted = ["1,000,000 writes acknowledged", "12,300 refused", "12,345/s", "3,600 s", figures.pipeline, "down"]
+    wanted += [node.name for node in figures.nodes] + ["3,000,000", "100,000", "1.0 GiB", "128"]
+    wanted += [word for one in figures.readers for word in (one.name, one.table)] + ["99,999", "9,999.9 ms"]
+    wanted += ["node", "data centre", "state", "logged", "per second", "log size", "files"]
+    wanted += ["subscription", "table", "on node", "read", "behind", "age", "Ctrl-C ends the load"]
+    # The newest events, and the whole of the directory over as many lines as it takes.
+    wanted += [f"{number}: dc1-2 was killed; the others go on and keep hints for it" for number in range(4, 9)]
+    assert [part for part in wanted if part not in shown] == []
+    assert figures.directory in "".join(line.strip("│ ") for line in drawn)
+
+
+def test_view_shows_the_steps_of_the_end_and_how_to_cut_it_short() -> None:
+    figures = full()
+    for step in ("the load has ended", "every node is up", "subscribers read the rest"):
+        figures.begin(step)
+    figures.tell("subscribers read the rest: billing")
+    shown = [line.strip("│ ") for line in lines(figures)]
+    assert "✓ the load has ended" in shown
+    assert "✓ every node is up" in shown
+    assert "▸ subscribers read the rest: billing" in shown
+    assert "Ctrl-C ends it at once, and nothing is checked" in shown[-1]
+    assert "was killed" not in "".join(shown)
+
+
+def test_nodes_without_room_are_counted_and_those_that_are_down_are_seen() -> None:
+    drawn = lines(full(24))
+    assert len(drawn) == 24
+    (down,) = [line for line in drawn if "dc2-1 " in line]
+    assert "down" in down
+    (rest,) = [line for line in drawn if " more " in line]
+    assert rest.split()[1] == str(24 - sum("dc1-" in line or "dc2-1 " in line for line in drawn if "GiB" in line))
+    assert "1 more table" not in "".join(drawn)
+
+
+def test_view_fits_a_small_terminal() -> None:
+    drawn = lines(Figures(directory="here"), 60, 16)
+    assert (len(drawn), {len(line) for line in drawn}) == (16, {60})
+    assert "here" in "".join(drawn)

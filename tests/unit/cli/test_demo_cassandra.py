@@ -70,7 +70,7 @@ def test_directory_of_an_earlier_demo_is_refused(tmp_path: Path, capsys: pytest.
 def test_without_a_terminal_it_ends_by_itself(plans: list[CassandraPlan]) -> None:
     assert main(["demo", "--cassandra"]) == 0
     assert main(["demo", "--cassandra", "--rows", "5", "--version", "4.0.19"]) == 0
-    assert [(plan.version, plan.rows, plan.seconds, plan.paced) for plan in plans] == [
+    assert [(plan.version, plan.rows, plan.seconds, plan.watched) for plan in plans] == [
         (cassandra_jars.LATEST, None, 10.0, False),
         ("4.0.19", 5, None, False),
     ]

@@ -31,9 +31,9 @@ def test_code_in_the_working_directory_does_not_run_in_children(tmp_path: Path, 
     config.write_text(f'[cassandra]\nconfig_file = "{tmp_path}/missing.yaml"\n[agent]\ndirectory = "{tmp_path}/data"\n')
     command = [sys.executable, "-P", "-m", "penstock", "run", str(config)]
     ended = subprocess.run(command, cwd=hostile, capture_output=True, text=True, timeout=300, check=False)
+    assert not (tmp_path / "ran").exists(), (tmp_path / "ran").read_text()
     assert ended.returncode, "the agent cannot have begun"
     assert "missing.yaml" in ended.stderr
-    assert not (tmp_path / "ran").exists()
 
 
 def test_code_in_the_working_directory_does_not_run_in_workers(
