@@ -9,10 +9,12 @@ from __future__ import annotations
 import sys
 
 from penstock.errors import PenstockError
+from penstock.system import umask
 
 
 def main() -> int:
     """Run one command and return its exit code."""
+    umask.close()
     try:
         from penstock.cli.main import main as command
     except PenstockError as error:

@@ -20,7 +20,7 @@ from penstock.model.schema import TableId, TableSchema
 from penstock.pipeline.checkpoint import Checkpoint, usual_buckets
 from penstock.pipeline.compare.delta_rows import DeltaRows
 from penstock.pipeline.driver_lock import DriverLock
-from penstock.pipeline.fold.bootstrap import changes_of_rows
+from penstock.pipeline.fold.bootstrap import changes_of_rows, check_unused
 from penstock.pipeline.fold.state import StateStore
 from penstock.pipeline.records import row_type
 from penstock.pipeline.sinks.lakehouse.delta_sink import CURRENT, DeltaSink
@@ -50,6 +50,20 @@ def begin_from_delta(settings: Settings, tables: Sequence[TableId], as_of_us: in
         StateStore(str(opened.state), opened.identity.buckets).load(_changes(settings, chosen, as_of_us, counts))
     finally:
         lock.release()
+    return counts
+
+
+def rehearse_from_delta(settings: Settings, tables: Sequence[TableId], as_of_us: int) -> dict[TableId, int]:
+    """What `begin_from_delta` would give, or raise, with all rows read and none loaded; nothing is made or changed."""
+    chosen = _chosen(settings, tables)
+    where = settings.pipeline
+    found = Checkpoint.look(where.checkpoint_directory, where.name, where.buckets)
+    if found is not None:
+        DriverLock.check_free(found.directory)
+        check_unused(StateStore(str(found.state), found.identity.buckets))
+    counts: dict[TableId, int] = {}
+    for _ in _changes(settings, chosen, as_of_us, counts):
+        pass
     return counts
 
 

@@ -14,6 +14,7 @@
       outages/         targets that tasks wait or have waited for
       troubles/        tables that are left out because something is wrong with them
       dead-letters/    records that no target took, unless the settings name another place
+      penstock.log     the log, of those runs that had a live view on a terminal
 
 A directory that belongs to another pipeline is refused: its positions and its state mean something else. Of what is in
 it, a power loss takes nothing that a later start needs: plans and state are durable before anything is built on them,
@@ -77,21 +78,32 @@ class Checkpoint:
                 found = _read(file)
                 _check(found, name, buckets, directory)
                 for part in (REPLAYED, REPAIRED):
-                    (directory / part).mkdir(mode=0o750, exist_ok=True)
+                    (directory / part).mkdir(mode=0o700, exist_ok=True)
                 _close_to_others(directory)
                 return cls(directory, found)
-            if not all(_just_made(one) for one in directory.iterdir()):
-                raise InvalidSetting(
-                    "the checkpoint directory holds something else; name an empty one", directory=directory
-                )
+            _check_empty(directory)
             made = Identity(name, buckets or usual_buckets)
             for part in _PARTS:
-                (directory / part).mkdir(mode=0o750, exist_ok=True)
+                (directory / part).mkdir(mode=0o700, exist_ok=True)
             _close_to_others(directory)
             sealed.write(files, str(directory), file.name, asdict(made))
         except OSError as error:
             raise StorageError(f"cannot use the checkpoint directory: {error.strerror}", directory=directory) from error
         return cls(directory, made)
+
+    @classmethod
+    def look(cls, directory: Path, name: str, buckets: int | None) -> Checkpoint | None:
+        """What `open` would find; None where it would make a new one. Nothing is made or changed."""
+        try:
+            if (directory / "pipeline.json").exists():
+                found = _read(directory / "pipeline.json")
+                _check(found, name, buckets, directory)
+                return cls(directory, found)
+            if directory.exists():
+                _check_empty(directory)
+        except OSError as error:
+            raise StorageError(f"cannot use the checkpoint directory: {error.strerror}", directory=directory) from error
+        return None
 
     @property
     def spark(self) -> Path:
@@ -258,6 +270,11 @@ class Checkpoint:
 def repaired_rows(directory: Path) -> Path | None:
     """Where the pipeline of a checkpoint reads repaired rows; None when no pipeline has used the directory here."""
     return directory / REPAIRED if (directory / "pipeline.json").exists() else None
+
+
+def _check_empty(directory: Path) -> None:
+    if not all(_just_made(one) for one in directory.iterdir()):
+        raise InvalidSetting("the checkpoint directory holds something else; name an empty one", directory=directory)
 
 
 def _just_made(one: Path) -> bool:

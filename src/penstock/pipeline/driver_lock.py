@@ -31,6 +31,7 @@ log = structlog.get_logger()
 
 NAME = "driver.lock"
 _SIZE = 512
+_HELD = "another driver runs this pipeline: "
 # What file systems say that have no locks; the token alone must do there.
 _NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
 
@@ -54,8 +55,7 @@ class DriverLock:
             raise refused(error, "opening the driver's lock", path) from error
         try:
             if not _locked(file, path):
-                holder = _parse(file.pread(_SIZE, 0))
-                raise PipelineLocked(f"another driver runs this pipeline: {_who(holder)}", file=path)
+                raise PipelineLocked(_HELD + _who(_parse(file.pread(_SIZE, 0))), file=path)
             lock = cls(file, path, uuid.uuid4().hex)
             lock._note(now_us)
             OsFiles().sync_directory(str(directory))
@@ -66,6 +66,22 @@ class DriverLock:
             file.close()
             raise
         return lock
+
+    @staticmethod
+    def check_free(directory: Path) -> None:
+        """Raise PipelineLocked when a driver has the checkpoint; nothing is taken or written."""
+        path = f"{directory}/{NAME}"
+        try:
+            file = OsFiles().open(path)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise refused(error, "opening the driver's lock", path) from error
+        try:
+            if not _locked(file, path):
+                raise PipelineLocked(_HELD + _who(_parse(file.pread(_SIZE, 0))), file=path)
+        finally:
+            file.close()
 
     def check(self) -> None:
         """Raise PipelineFenced when another driver has taken over."""

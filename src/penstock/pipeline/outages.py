@@ -64,7 +64,7 @@ class Waiting:
         if self._file is None:
             return
         with suppress(OSError):
-            self._file.parent.mkdir(parents=True, exist_ok=True)
+            self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             whole = self._file.with_name(f"{self._file.name}.{os.getpid()}")
             whole.write_text(json.dumps(asdict(outage)), encoding="utf-8")
             whole.replace(self._file)

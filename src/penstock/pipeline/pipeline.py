@@ -34,13 +34,13 @@ from penstock.pipeline.fold.state import StateStore
 from penstock.pipeline.holding import Holding
 from penstock.pipeline.outcome import Outcome
 from penstock.pipeline.preflight import check_source
-from penstock.pipeline.session import spark_session
+from penstock.pipeline.session import last_words, spark_session
 from penstock.pipeline.sinks.choice import make_sinks
 from penstock.pipeline.source import source
 from penstock.pipeline.source.options import parse
 from penstock.pipeline.source.reach import parse as parse_reach
 from penstock.pipeline.spark_errors import java_gone, penstock_error
-from penstock.pipeline.status import PipelineStatus, StatusBoard
+from penstock.pipeline.status import RUNS, PipelineStatus, StatusBoard
 from penstock.pipeline.task import TaskPlan, asked, run
 from penstock.pipeline.transforms.transforms import Transforms, check_against
 from penstock.pipeline.worker_process import task_begins
@@ -179,15 +179,18 @@ class Pipeline:
 
     def _start_spark(self) -> SparkSession:
         settings = self._settings.pipeline
+        self._board.does("Spark starts …")
         place = scratch.prepare(settings.scratch_directory or settings.checkpoint_directory / SCRATCH)
         return spark_session(f"penstock {settings.name}", settings.master, settings.spark, place)
 
     def _run(self, *, available_now: bool) -> None:
         settings = self._settings.pipeline
+        self._board.does("logs and targets are looked at …")
         check_source(self._settings)
         self._check_sinks()
         spark = self._spark or self._start_spark()
         source.register(spark)
+        self._board.does(RUNS)
         failures = 0
         try:
             while not self._stop.is_set():
@@ -206,13 +209,15 @@ class Pipeline:
                     failures += 1
                     if java_gone(spark):
                         raise ServerFailed(
-                            "Spark's Java machine has ended; start the pipeline again", pipeline=settings.name
+                            f"Spark's Java machine has ended; start the pipeline again{last_words()}",
+                            pipeline=settings.name,
                         ) from error
                     if not self._hold(error, failures):
                         self._consider(error, failures)
         finally:
             self._board.ended()
             if self._spark is None:
+                self._board.does("Spark ends …")
                 # One whose Java machine has died can only say that.
                 with suppress(Exception):
                     spark.stop()

@@ -2,7 +2,7 @@
 
 A session that is there already, as in a notebook, is used as it is. Under spark-submit, what its command line says wins
 over the settings. Settings reach Java in a file that only this user may read: what stands on a command line, every user
-of the machine may read, and some settings are passwords.
+of the machine may read, and some settings are passwords. What Java writes goes to the log and nowhere else.
 """
 
 from __future__ import annotations
@@ -16,14 +16,16 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
 from penstock.errors import SparkFailed, ToolMissing
 from penstock.pipeline import spark_version
-from penstock.system import extras
+from penstock.pipeline.java_output import JavaOutput
+from penstock.system import extras, umask
 from penstock.system.java import java_major, javas
+from penstock.telemetry import relayed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,6 +38,8 @@ _ON_CLUSTERS = "docs/concepts/threats.md"
 SAFE_PATH = "PYTHONSAFEPATH"
 # spark-submit sets this variable, and has a Java machine running already.
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"
+# A machine that has ended has closed its output by then.
+_LAST_WORDS_S = 5.0
 
 # The checkpoint manager that writes through the plain file system API halves what a small batch costs. Adaptive
 # execution plans again what a job of one shuffle cannot gain from. A batch is a few large rows, so code that is made
@@ -95,6 +99,8 @@ _CLUSTER = {
     "spark.io.encryption.enabled": "true",
 }
 _WITH_SECRETS = ("k8s://", "yarn")
+# What the Java machine writes that this process has started. There is one at most.
+_java: JavaOutput | None = None
 
 
 def find_java() -> Path:
@@ -133,6 +139,7 @@ def spark_session(name: str, master: str, own: Mapping[str, str], scratch: Path 
     `scratch` is an empty directory for what Spark leaves behind; see the module of that name.
     """
     extras.need("Spark's pipeline", ("spark",))
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     active = SparkSession.getActiveSession()
@@ -154,9 +161,31 @@ def spark_session(name: str, master: str, own: Mapping[str, str], scratch: Path 
     try:
         if not given:
             _start_java(settings, scratch)
-        return builder.getOrCreate()
+        session = builder.getOrCreate()
     except Exception as error:
-        raise SparkFailed(f"Spark did not start: {str(error).splitlines()[0][:300]}", master=master) from error
+        # One that answers has told the reason in its answer.
+        said = last_words() if SparkContext._gateway is None else ""
+        reason = str(error).splitlines()[0][:300].rstrip(".")
+        raise SparkFailed(f"Spark did not start: {reason}{said}", master=master) from error
+    if _java is not None:
+        _java.answers()
+    return session
+
+
+def last_words() -> str:
+    """What the Java machine that this process has started wrote last; empty when that is not known."""
+    words = "" if _java is None else _java.last_words(_LAST_WORDS_S)
+    return f"; it wrote last:{words}" if words else ""
+
+
+def kill_java() -> None:
+    """End the Java machine that this process has started, at once; its Python processes end with it."""
+    from pyspark import SparkContext
+
+    process = getattr(SparkContext._gateway, "proc", None)
+    if process is not None:
+        process.kill()
+        process.wait()
 
 
 def _settings(master: str, own: Mapping[str, str], scratch: Path | None, *, submitted: bool) -> dict[str, str]:
@@ -168,6 +197,11 @@ def _settings(master: str, own: Mapping[str, str], scratch: Path | None, *, subm
             usual |= _CLUSTER
         elif own.get("spark.authenticate") != "true":
             log.warning("anybody who can connect to this Spark can run code in it", master=master, see=_ON_CLUSTERS)
+    mask = umask.chosen()
+    if mask is not None:
+        # Java's own files follow the umask that Java began with; those of Hadoop's library follow this.
+        usual["spark.hadoop.fs.permissions.umask-mode"] = mask
+        usual[f"spark.executorEnv.{umask.VARIABLE}"] = mask
     if scratch is not None and not submitted:
         usual["spark.local.dir"] = str(scratch)
         usual["spark.sql.warehouse.dir"] = str(scratch / "warehouse")
@@ -179,16 +213,33 @@ def _start_java(settings: Mapping[str, str], scratch: Path | None) -> None:
     """Start the Java machine, when there is none yet, with its settings in a file."""
     from pyspark import SparkContext
 
+    if SparkContext._gateway is not None:
+        return
     handle, file = tempfile.mkstemp(".properties", "penstock-", scratch)
     try:
         with open(handle, "w", encoding="utf-8") as opened:
             opened.write(properties_text(settings))
         more = os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell")
         arguments = f"--load-spark-defaults --properties-file {shlex.quote(file)} {more}"
-        with _workers(), _environment(PYSPARK_SUBMIT_ARGS=arguments):
-            SparkContext._ensure_initialized()
+        with _workers(), _environment(PYSPARK_SUBMIT_ARGS=arguments, **relayed()):
+            SparkContext._ensure_initialized(gateway=_launch())
     finally:
         os.unlink(file)
+
+
+def _launch() -> Any:
+    """Start the Java machine; what it writes is read here."""
+    from pyspark.java_gateway import launch_gateway
+
+    global _java
+    _java = JavaOutput()
+    try:
+        gateway = launch_gateway(  # type: ignore[no-untyped-call]
+            popen_kwargs={"stdout": _java.writer, "stderr": _java.writer}
+        )
+    finally:
+        _java.close_writer()
+    return gateway
 
 
 def properties_text(settings: Mapping[str, str]) -> str:

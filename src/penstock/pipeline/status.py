@@ -16,6 +16,8 @@ from penstock.pipeline.troubles import Trouble
 
 # Rates are averages over about so many seconds.
 _RATE_S = 10.0
+# What a pipeline does between its start and its end.
+RUNS = "runs"
 
 
 @dataclass(slots=True)
@@ -63,6 +65,8 @@ class PipelineStatus:
     """A snapshot of all figures."""
 
     running: bool = False
+    # What it does now, in words.
+    stage: str = "begins"
     batch: int = -1
     batches: int = 0
     batch_ms: float = 0.0
@@ -140,6 +144,11 @@ class StatusBoard:
             with self._mutex:
                 found = self._status.sinks.setdefault(sink, SinkStatus())
                 found.left_out = {table: len(names) for table, names in columns.items()}
+
+    def does(self, what: str) -> None:
+        """What it does now, in words."""
+        with self._mutex:
+            self._status.stage = what
 
     def began(self) -> None:
         with self._mutex:

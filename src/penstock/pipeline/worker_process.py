@@ -1,4 +1,4 @@
-"""Worker processes: what keeps a process of Spark's quick that does one small task after another.
+"""Worker processes: how a process of Spark's stays quick with small tasks, its files closed and its log readable.
 
 Spark lets Python collect garbage after every task. With all that is imported here each such pass looks at a few hundred
 thousand objects, which costs more than the task itself. Objects that have outlived a pass are set apart, so that the
@@ -8,6 +8,9 @@ next one looks at new ones only.
 from __future__ import annotations
 
 import gc
+
+from penstock.system import umask
+from penstock.telemetry import set_up_relayed_logging
 
 _begun = 0
 
@@ -19,7 +22,10 @@ def task_begins() -> None:
     and no longer needed afterwards is not collected when it forms a cycle, so this must not go on for ever.
     """
     global _begun
+    if not _begun:
+        umask.adopt()
     _begun += 1
+    set_up_relayed_logging()
     # The second task, the fourth, the eighth, and so on.
     if _begun > 1 and _begun & (_begun - 1) == 0:
         gc.freeze()

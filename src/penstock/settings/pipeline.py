@@ -91,6 +91,10 @@ class PipelineSettings(Section):
     driver's; the workers' is for the cluster to say."""
     dead_letter_directory: Path | None = None
     """Where records go that a target will never take; none: below checkpoint_directory."""
+    group_read: bool = False
+    """Whether users of the pipeline's group may read the tables and files that the sinks delta, iceberg and files make
+    from then on; otherwise they are the pipeline's user's alone. Checkpoint, state, dead letters and scratch stay
+    closed. In a process of your own, as a notebook, its umask says it instead."""
     http_port: int | None = Field(default=None, ge=0, le=65535)
     """The TCP port of /ping, /health, /buildinfo and /metrics of the pipeline; the rest is as in section http. None: no
     HTTP server; 0: a free port."""

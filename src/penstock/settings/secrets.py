@@ -45,6 +45,11 @@ def resolve(value: Any, environ: Mapping[str, str]) -> Any:
     return read(Path(place)) if kind == "file" else _printed(place)
 
 
+def is_reference(value: str) -> bool:
+    """Whether a text is a reference that nobody has followed."""
+    return _REFERENCE.fullmatch(value) is not None
+
+
 def read(file: Path) -> str:
     """The secret that a file holds; the line break at its end is not part of it."""
     warn_if_open(file)
@@ -72,7 +77,7 @@ def _printed(command: str) -> str:
     """What a program prints. No shell is asked, and its error output is the operator's to see."""
     words = shlex.split(command)
     try:
-        done = subprocess.run(
+        done = subprocess.run(  # noqa: S603 - the operator's own command, without a shell
             words,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

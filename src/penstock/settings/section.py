@@ -44,7 +44,9 @@ class Section(BaseModel):
         """Sizes and times may be written with their unit."""
         name = info.field_name or ""
         field = cls.model_fields.get(name)
-        optional = field is not None and NoneType in get_args(field.annotation)
+        kinds = set() if field is None else set(get_args(field.annotation))
+        # Of a text or a path, `none` may be the name.
+        optional = NoneType in kinds and bool(kinds & {int, float})
         return in_unit_of(name, value, optional=optional)
 
 

@@ -35,18 +35,18 @@ _NOTHING = frozenset(("none", "off"))
 
 
 def in_unit_of(name: str, value: object, *, optional: bool) -> object:
-    """The value in the unit of the setting `name`; one without a unit as it is. `none` turns an optional one off.
+    """The value in the unit of the setting `name`; one without a unit as it is. `none` turns an optional number off.
 
     Raises ValueError on an amount whose unit is not known.
     """
     if not isinstance(value, str):
         return value
     text = value.strip()
+    if optional and text.lower() in _NOTHING:
+        return None
     kind = next((_KINDS[part] for part in name.split("_") if part in _KINDS), None)
     if kind is None:
         return value
-    if optional and text.lower() in _NOTHING:
-        return None
     amount = _AMOUNT.fullmatch(text)
     if amount is None:
         return value

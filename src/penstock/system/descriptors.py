@@ -7,6 +7,7 @@ for one, for a bounded time, instead of taking the system's refusal for a verdic
 from __future__ import annotations
 
 import errno
+import os
 import resource
 import time
 from collections.abc import Callable
@@ -35,6 +36,15 @@ def raise_limit() -> int:
         # What we have is enough to work; the servers' bounds keep clients from using it up.
         return soft
     return wanted
+
+
+def scarce() -> bool:
+    """Whether there is none now. For libraries that do not say why they could not open a file."""
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+    except OSError as error:
+        return error.errno in EXHAUSTED
+    return False
 
 
 def patiently(opening: Callable[[], T], pause: Callable[[float], None] = time.sleep) -> T:

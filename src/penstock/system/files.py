@@ -197,7 +197,7 @@ class OsFile:
 
 
 class OsFiles:
-    """The operating system's own files. Created files are 0600, directories 0700.
+    """The operating system's own files. Created files are 0600, directories 0700; with `group_read` 0640 and 0750.
 
     A link is never followed as the last part of a file's path: whoever may write into a directory of ours could
     otherwise have any file read, or written to, with our rights.
@@ -205,16 +205,19 @@ class OsFiles:
 
     # How a while is waited for a descriptor.
     _pause: Callable[[float], None] = staticmethod(time.sleep)
+    _file_mode, _directory_mode = 0o600, 0o700
 
-    def __init__(self, pause: Callable[[float], None] | None = None) -> None:
+    def __init__(self, pause: Callable[[float], None] | None = None, *, group_read: bool = False) -> None:
         if pause is not None:
             self._pause = pause
+        if group_read:
+            self._file_mode, self._directory_mode = 0o640, 0o750
 
     def open(self, path: str, *, write: bool = False, create: bool = False) -> OsFile:
         flags = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | (os.O_RDWR if write else os.O_RDONLY)
         if create:
             flags |= os.O_CREAT
-        return OsFile(patiently(lambda: os.open(path, flags, 0o600), self._pause))
+        return OsFile(patiently(lambda: os.open(path, flags, self._file_mode), self._pause))
 
     def rename(self, old: str, new: str) -> None:
         os.rename(old, new)
@@ -223,7 +226,7 @@ class OsFiles:
         os.unlink(path)
 
     def make_directory(self, path: str) -> None:
-        os.makedirs(path, mode=0o700, exist_ok=True)
+        os.makedirs(path, mode=self._directory_mode, exist_ok=True)
 
     def list(self, path: str) -> list[str]:
         return patiently(lambda: os.listdir(path), self._pause)

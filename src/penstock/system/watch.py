@@ -10,7 +10,11 @@ import ctypes
 import os
 import select
 import sys
+import time
+from collections.abc import Callable
 from typing import Protocol
+
+from penstock.system.descriptors import patiently
 
 _IN_MODIFY = 0x2
 _IN_NONBLOCK = os.O_NONBLOCK
@@ -33,9 +37,15 @@ class Watch(Protocol):
 class FileWatch:
     """The operating system's own watch on one existing file."""
 
-    def __init__(self, path: str) -> None:
-        self._notify = _inotify(path)
-        self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    def __init__(self, path: str, pause: Callable[[float], None] = time.sleep) -> None:
+        # This first: without it there is no watch, while what inotify does can be done by looking.
+        self._wake_read, self._wake_write = patiently(lambda: os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK), pause)
+        try:
+            self._notify = _inotify(path)
+        except BaseException:
+            os.close(self._wake_read)
+            os.close(self._wake_write)
+            raise
         self._poll = select.poll()
         self._poll.register(self._wake_read, select.POLLIN)
         if self._notify is not None:
@@ -73,7 +83,7 @@ def _inotify(path: str) -> int | None:
     libc = ctypes.CDLL(None, use_errno=True)
     fd: int = libc.inotify_init1(_IN_NONBLOCK | _IN_CLOEXEC)
     if fd < 0:
-        # The user's limit of inotify instances is reached; looking now and then still works.
+        # The user's limit of inotify instances, or that of descriptors, is reached; looking now and then still works.
         return None
     if libc.inotify_add_watch(fd, os.fsencode(path), _IN_MODIFY) < 0:
         code = ctypes.get_errno()

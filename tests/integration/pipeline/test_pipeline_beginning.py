@@ -102,7 +102,7 @@ def test_rows_of_a_delta_table_are_what_a_pipeline_begins_with(
             log.append(avro.encode(SCHEMA, changes))
     words = ["bootstrap", str(config), "--as-of", "2020-01-01", "--json"]
     assert main(words) == 0
-    assert json.loads(capsys.readouterr().out) == {"tables": {"shop.carts": 3}}
+    assert json.loads(capsys.readouterr().out) == {"tables": {"shop.carts": 3}, "loaded": True}
     assert main(words) == 1
     assert "the pipeline has a state already" in capsys.readouterr().err
     Pipeline(load(str(config), {}), spark=spark).run(available_now=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -12,12 +13,14 @@ import pytest
 from deltalake import write_deltalake
 
 from penstock.cli.main import main
-from penstock.errors import InvalidInput, InvalidSetting, InvalidValue
+from penstock.errors import InvalidInput, InvalidSetting, InvalidValue, PipelineLocked
 from penstock.log.table_log import TableLog
 from penstock.model import types as t
 from penstock.model.change import Change, Op, Set
 from penstock.model.schema import Column, Role, TableId, TableSchema
-from penstock.pipeline.beginning import begin_from_delta
+from penstock.pipeline.beginning import begin_from_delta, rehearse_from_delta
+from penstock.pipeline.checkpoint import Checkpoint
+from penstock.pipeline.driver_lock import DriverLock
 from penstock.pipeline.fold import bootstrap
 from penstock.pipeline.fold.state import StateStore
 from penstock.pipeline.sinks.lakehouse.types import lake_schema
@@ -127,6 +130,61 @@ def test_the_command_tells_what_it_has_loaded(tmp_path: Path, capsys: pytest.Cap
     assert capsys.readouterr().out == "shop.parts: 1 row\n"
 
 
+def contents(home: Path) -> dict[str, tuple[int, int]]:
+    """Every file and directory, with the time and size of each."""
+    return {str(one): (one.stat().st_mtime_ns, one.stat().st_size) for one in (home, *home.rglob("*"))}
+
+
+def test_a_dry_run_reads_the_rows_and_loads_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made(tmp_path, [{"id": key(number), "count": 1, "weights": None} for number in range(7)])
+    config = tmp_path / "penstock.toml"
+    config.write_text(
+        f"""
+        pipeline = {{ checkpoint_directory = "{tmp_path}/checkpoint", logs = ["{tmp_path}/n1"], buckets = 2 }}
+        delta = {{ directory = "{tmp_path}/lake" }}
+        """
+    )
+    before = contents(tmp_path)
+    assert main(["bootstrap", str(config), "--dry-run"]) == 0
+    assert capsys.readouterr().out == "nothing was loaded; it would be:\nshop.parts: 7 rows\n"
+    assert main(["bootstrap", str(config), "--dry-run", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"tables": {"shop.parts": 7}, "loaded": False}
+    assert contents(tmp_path) == before
+    assert main(["bootstrap", str(config), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"tables": {"shop.parts": 7}, "loaded": True}
+    before = contents(tmp_path)
+    assert main(["bootstrap", str(config), "--dry-run"]) == 1
+    assert "the pipeline has a state already" in capsys.readouterr().err
+    assert contents(tmp_path) == before
+
+
+def test_a_dry_run_refuses_what_the_command_would(tmp_path: Path) -> None:
+    made(tmp_path, [{"id": key(1), "count": 1, "weights": None}, {"id": "nonsense", "count": 1, "weights": None}])
+    with pytest.raises(InvalidValue, match="a column holds what its type in the source cannot"):
+        rehearse_from_delta(settings(tmp_path), [], 0)
+    with pytest.raises(InvalidInput, match="no Delta table here"):
+        rehearse_from_delta(settings(tmp_path), [OTHER.table], 0)
+    (tmp_path / "checkpoint").mkdir()
+    (tmp_path / "checkpoint" / "thing").touch()
+    with pytest.raises(InvalidSetting, match="holds something else"):
+        rehearse_from_delta(settings(tmp_path), [], 0)
+    (tmp_path / "checkpoint" / "thing").unlink()
+    Checkpoint.open(tmp_path / "checkpoint", "another", 2, 2)
+    with pytest.raises(InvalidSetting, match="belongs to pipeline another"):
+        rehearse_from_delta(settings(tmp_path), [], 0)
+
+
+def test_a_dry_run_says_that_a_driver_has_the_pipeline(tmp_path: Path) -> None:
+    made(tmp_path, [])
+    opened = Checkpoint.open(tmp_path / "checkpoint", "penstock", 2, 2)
+    lock = DriverLock.take(opened.directory, 0)
+    with pytest.raises(PipelineLocked, match=f"another driver runs this pipeline: process {os.getpid()} on"):
+        rehearse_from_delta(settings(tmp_path), [], 0)
+    lock.check()
+    lock.release()
+    assert rehearse_from_delta(settings(tmp_path), [], 0) == {PARTS.table: 0}
+
+
 def test_the_command_says_when_there_was_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "n1").mkdir()
     config = tmp_path / "penstock.toml"
@@ -134,6 +192,6 @@ def test_the_command_says_when_there_was_nothing(tmp_path: Path, capsys: pytest.
         f'pipeline = {{ checkpoint_directory = "{tmp_path}/checkpoint", logs = ["{tmp_path}/n1"], buckets = 2 }}\n'
     )
     assert main(["bootstrap", str(config), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"tables": {}}
+    assert json.loads(capsys.readouterr().out) == {"tables": {}, "loaded": True}
     assert main(["bootstrap", str(config)]) == 0
     assert "begins with nothing" in capsys.readouterr().out

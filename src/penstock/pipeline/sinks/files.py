@@ -105,7 +105,8 @@ class FilesSink(Sink):
         try:
             _make_visible(root, entries)
             directories = {str((root / entry["file"]).parent) for entry in entries}
-            files = OsFiles()
+            # The umask says whether the group may read the manifest, as it does for the files.
+            files = OsFiles(group_read=True)
             for directory in directories:
                 _remove_others(Path(directory), stem(pipeline, batch), {Path(entry["file"]).name for entry in entries})
                 files.sync_directory(directory)

@@ -14,12 +14,12 @@ import pyarrow as pa
 
 from penstock.errors import CorruptLog
 from penstock.formats import avro, container
-from penstock.log import segment
+from penstock.log import erased, segment
 from penstock.log.block import Block, TornBlock
 from penstock.log.reader import LogReader
 from penstock.log.refusal import refused
 from penstock.model.batch import ChangeBatch
-from penstock.model.schema import Era, TableId, TableSchema
+from penstock.model.schema import Era, Order, TableId, TableSchema
 from penstock.pipeline import runs
 from penstock.pipeline.fold._groups import Contents
 from penstock.pipeline.fold.keys import Part, split
@@ -108,7 +108,10 @@ def _blocks(reader: LogReader, stretch: Stretch) -> Iterator[tuple[Block, int, i
         for block in segment.blocks(file, heading, at, limit):
             last = block.offset >= stretch.stop
             until = min(stretch.tail, block.count) if last else block.count
-            if skip < until:
+            if block.erased:
+                runs = erased.left(heading.schema, block, skip)
+                yield from ((block, begin, min(end, until)) for begin, end in runs if begin < until)
+            elif skip < until:
                 yield block, skip, until
             if last:
                 return
@@ -195,7 +198,8 @@ class RunBuilder:
 
     def _divide(self, batch: ChangeBatch) -> list[Part]:
         table = batch.schema.table
-        if table in self._copied:
+        # Only by write time does the same said twice mean a copy.
+        if table in self._copied and batch.schema.ordered_by is Order.WRITE_TIME:
             if self._said is None or self._said[0] != table:
                 self._said = table, {}
             era = batch.schema.era

@@ -14,6 +14,8 @@ from penstock.errors import ChangesLost, CorruptCheckpoint, CorruptLog, Position
 from penstock.formats import avro
 from penstock.log import retention, snapshot_requests
 from penstock.log.checkpoint import Checkpoint, load_all
+from penstock.log.erasure import erase
+from penstock.log.forgotten import Target
 from penstock.log.reader import LogReader
 from penstock.log.subscription import Subscription
 from penstock.log.table_log import TableLog
@@ -770,3 +772,20 @@ def _position(directory: str) -> Any:
     [found] = load_all(OsFiles(), directory).values()
     assert isinstance(found, Checkpoint)
     return found.position
+
+
+def test_erased_changes_are_not_read_and_the_positions_of_the_others_stay(tmp_path: Path) -> None:
+    directory = write(tmp_path, "orders", 0, 3, each=10)
+    gone = [0, 4, 5, 9, *range(20, 30)]
+    assert erase(directory, lambda _: [Target((number,)) for number in gone]).complete
+    left = [number for number in range(30) if number not in gone]
+    for limits in (NO_LIMIT, Limits(rows=7), Limits(rows=1)):
+        assert [number for some in read_all(planner(tmp_path), limits) for number in some] == left
+    plan = planner(tmp_path)
+    start = plan.initial()
+    places = []
+    for piece in (piece for task in plan.partitions(start, plan.latest(start, NO_LIMIT)) for piece in task):
+        reader = open_reader(piece.address, access(parse({"path": "/", "shape": "runs"})))
+        for gathered in gather(reader, piece.stretch):
+            places += [first + at for _, first, count in gathered.blocks for at in range(count)]
+    assert places == [number % 10 for number in left]

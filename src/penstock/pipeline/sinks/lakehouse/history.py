@@ -73,7 +73,8 @@ def scd2_query(schema: TableSchema, history: str, target: TargetShape | None = N
     whole = " AND ".join(f"{name} IS NOT NULL" for name in keys)
     # Names are quoted, and they are the schema's own.
     return (
-        f"SELECT {columns}, _version AS valid_from, _next AS valid_to, _next IS NULL AS is_current FROM ("  # noqa: S608
+        f"SELECT {columns}, _version AS valid_from, _next AS valid_to, "  # noqa: S608 - see above
+        "_next IS NULL AS is_current FROM ("
         f"SELECT *, LEAD(_version) OVER (PARTITION BY {', '.join(keys)} ORDER BY _version) AS _next "
         f"FROM {history} WHERE {whole}) AS changes WHERE NOT _deleted"
     )

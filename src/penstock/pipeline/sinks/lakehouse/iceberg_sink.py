@@ -19,6 +19,7 @@ from pyiceberg.catalog import Catalog, load_catalog
 
 from penstock.errors import DeliveryFailed, InvalidSetting, StorageError
 from penstock.log.names import directory_name, encode
+from penstock.log.refusal import exhausted
 from penstock.model.schema import TableId, TableSchema
 from penstock.pipeline.records import Records
 from penstock.pipeline.sinks.begun import Begun
@@ -102,7 +103,9 @@ class IcebergSink(Sink):
                     f"cannot make the warehouse: {error.strerror}", directory=settings.warehouse
                 ) from error
             # What a catalog raises depends on its kind; whatever it is, the properties are what to look at.
-            except Exception as error:  # noqa: BLE001
+            except Exception as error:
+                if (lack := exhausted(error)) is not None:
+                    raise lack from error
                 raise InvalidSetting(
                     f"the catalog cannot be opened: {_without(str(error), properties.values())}",
                     setting="iceberg.catalog_properties",

@@ -24,6 +24,7 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask, Table, Transaction
 
 from penstock.errors import CorruptCheckpoint, DeliveryFailed, SchemaUnfit
+from penstock.log.refusal import exhausted
 from penstock.model.schema import TableSchema
 from penstock.pipeline.sinks.lakehouse.evolution import Evolution, TargetShape, evolve
 from penstock.pipeline.sinks.lakehouse.key_hash import key_hashes
@@ -164,6 +165,8 @@ class IcebergTable:
         except CommitFailedException as error:
             raise DeliveryFailed("another program has changed the table", table=self.name) from error
         except Exception as error:
+            if (lack := exhausted(error)) is not None:
+                raise lack from error
             # pyiceberg says in several ways that a type cannot become another; the columns are what matters.
             raise SchemaUnfit(f"Iceberg does not allow the change: {error}", table=self.name, column=columns) from error
 

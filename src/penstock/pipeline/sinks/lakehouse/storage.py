@@ -1,7 +1,7 @@
 """The files of one lakehouse table: written whole, made durable, and some of them only where there is none yet.
 
-Local and mounted file systems. Files get the permissions that the process's umask says, because other programs read
-the table.
+Local and mounted file systems. Files get the permissions that the process's umask says: where `pipeline.group_read`
+lets the group in, other programs read the table.
 """
 
 from __future__ import annotations

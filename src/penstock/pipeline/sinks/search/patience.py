@@ -34,7 +34,7 @@ class Patience:
         self._sleep = sleep
         self._clock = clock
         self._given_up = given_up
-        self._random = random or Random()
+        self._random = random or Random()  # noqa: S311 - spreads retries, hides nothing
         self._wait_s = 0.0
         self._since: float | None = None
 
