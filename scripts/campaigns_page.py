@@ -29,6 +29,10 @@ For the kills, the source is a real Cassandra node, and its own `SELECT` says wh
   what is written and once with one that reads what is synced.
 - `make pipeline-kills` kills what a pipeline needs: driver, Java machine, Spark's workers and executors, Python
   workers, the Kafka broker, the search node.
+- `make soak` runs two agents for half an hour on commit logs that are written all the time, with caps of retention that
+  bite, subscribers and clients that are quick, slow or away for minutes, rewinds, and floods of connections. One agent
+  is ended again and again by SIGTERM and `kill -9`; the other is never, and what it uses must stay flat. Every change
+  is accounted for by its number: what is missing for a reader is lost unless retention announced it.
 
 """
 _TABLE = """\
@@ -42,7 +46,8 @@ def page(records: Path = RECORDS) -> str:
     found = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(records.glob("*.json"))]
     if not found:
         return _HEAD + "No campaign has been kept yet.\n"
-    return _HEAD + _TABLE + "".join(map(_row, found)) + "\n" + "".join(line for one in found for line in _details(one))
+    details = [line for one in found for line in _details(one)] + [line for one in found for line in _levels(one)]
+    return _HEAD + _TABLE + "".join(map(_row, found)) + "\n" + "".join(details)
 
 
 def _row(record: dict[str, Any]) -> str:
@@ -58,6 +63,25 @@ def _row(record: dict[str, Any]) -> str:
         f"`{record['command']}`",
     ]
     return f"| {' | '.join(cells)} |\n"
+
+
+_LEVELS = """
+*{title}*: the first fifth is warm-up and left out; of the rest, neither may the median of the last third lie above that
+of the first by more than the bound, nor may a line through all of it rise by more.
+
+| measured | first third | last third | rise of the line | bound | peak |
+|---|---|---|---|---|---|
+"""
+
+
+def _levels(record: dict[str, Any]) -> Iterator[str]:
+    """What was measured over time, where a campaign did that."""
+    if "levels" not in record:
+        return
+    yield _LEVELS.format(title=record["title"])
+    for what, level in record["levels"].items():
+        cells = [f"{level[name]:,}" for name in ("first", "last", "rise", "bound", "peak")]
+        yield f"| {what}{'' if level['flat'] else ' **(grows)**'} | {' | '.join(cells)} |\n"
 
 
 def _details(record: dict[str, Any]) -> Iterator[str]:

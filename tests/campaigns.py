@@ -1,7 +1,7 @@
 """Campaigns: runs that are longer than `make test` has time for, each with a record that stays in the repository.
 
-`make crash-campaign`, `make kill-campaign` and `make pipeline-kills` say with PENSTOCK_CAMPAIGN what was called; then
-the test writes what it counted to `bench/results/campaigns/NAME.json`, whatever came out, and
+`make crash-campaign`, `make kill-campaign`, `make pipeline-kills` and `make soak` say with PENSTOCK_CAMPAIGN what was
+called; then the test writes what it counted to `bench/results/campaigns/NAME.json`, whatever came out, and
 `scripts/campaigns_page.py` makes docs/reference/campaigns.md of it. Nothing in a record is written by hand.
 """
 
@@ -27,9 +27,14 @@ def keep(
     facts: Mapping[str, int],
     broken: Mapping[str, int],
     *,
+    levels: Mapping[str, Mapping[str, Any]] | None = None,
     records: Path = RECORDS,
 ) -> None:
-    """Write the record of a campaign; an ordinary test run keeps none."""
+    """Write the record of a campaign; an ordinary test run keeps none.
+
+    `levels` is what was measured over time: for each thing its `first` and `last` level, the `rise`, the `peak`, the
+    `bound` of growth, and some of the values.
+    """
     command = os.environ.get("PENSTOCK_CAMPAIGN")
     if not command:
         return
@@ -43,6 +48,7 @@ def keep(
         "seed": seed,
         "rounds": dict(rounds),
         "facts": dict(facts),
+        **({"levels": dict(levels)} if levels else {}),
         "lost": broken.get("lost", 0),
         "invented": broken.get("invented", 0),
         "otherwise_broken": sum(count for kind, count in broken.items() if kind not in ("lost", "invented")),

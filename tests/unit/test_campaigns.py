@@ -29,6 +29,18 @@ def test_record_says_what_was_run_and_what_was_found(tmp_path: Path, monkeypatch
     assert "- *agent*: 4 × agent, 1 × node; rows: 12,345; seed 7.\n" in text
 
 
+def test_what_was_measured_over_time_is_shown_with_its_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_CAMPAIGN", "make soak")
+    levels = {
+        name: {"first": 61_000, "last": last, "rise": 12, "bound": 4096, "peak": 70_000, "flat": flat, "values": [1]}
+        for name, last, flat in (("memory, KiB", 61_100, True), ("disk, KiB", 99_000, False))
+    }
+    campaigns.keep("soak", "soak", 7, {"kill -9": 4}, {}, {}, levels=levels, records=tmp_path)
+    text = campaigns_page.page(tmp_path)
+    assert "| memory, KiB | 61,000 | 61,100 | 12 | 4,096 | 70,000 |" in text
+    assert "| disk, KiB **(grows)** | 61,000 | 99,000 |" in text
+
+
 def test_ordinary_test_run_leaves_no_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PENSTOCK_CAMPAIGN", raising=False)
     campaigns.keep("kills", "agent", 7, {"agent": 4}, {}, {}, records=tmp_path)
