@@ -56,7 +56,7 @@ def merge_statement(target: str, keys: list[str], columns: list[str]) -> str:
         WHEN MATCHED AND s._commit_version > t._commit_version THEN UPDATE SET {", ".join(sets)}
         WHEN NOT MATCHED AND s._change_type != 'delete'
             THEN INSERT ({", ".join(names)}) VALUES ({", ".join(f"s.{name}" for name in names)})
-    """
+    """  # noqa: S608 - quoted names of the example's own table
 
 
 def main() -> None:

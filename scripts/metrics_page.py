@@ -34,21 +34,7 @@ Debezium's `SnapshotPaused`, `SnapshotSkipped`, `CapturedTables` and the chunk a
 connector and have no counterpart. `CommitLogFilename` is text, which a metric cannot be; the number in the segment's
 name, `CommitLog-8-1794726648383.log` for one, says the same.
 
-What to be warned about:
-
-```
-penstock_cdc_raw_bytes / penstock_cdc_raw_limit_bytes > 0.75    # at 1 the node refuses writes
-penstock_agent_running == 0
-increase(penstock_commit_log_damaged_places_total[1h]) > 0
-increase(penstock_commit_log_segments_total{outcome!="done"}[1h]) > 0
-penstock_capture_lag_seconds > 60
-increase(penstock_turned_away_clients_total[5m]) > 100          # somebody floods a server
-penstock_parked_entries > 0                                     # for hours: a table whose definition never came
-increase(penstock_lost_changes_total[1h]) > 0                   # a cap took what was not read
-penstock_subscription_lag_seconds > 600
-penstock_parked_changes_total > 0                               # a filter that cannot judge
-histogram_quantile(0.99, rate(penstock_sync_seconds_bucket[5m])) > 0.1
-```
+What to be warned about is in [Monitoring](../operate/monitoring.md), with rules for Prometheus.
 """
 
 

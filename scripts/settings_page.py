@@ -73,7 +73,9 @@ def page() -> str:
         parts.append(f"\n## `{name}`\n\n{field.description}\n")
         if isinstance(group, type) and issubclass(group, Section):
             parts.append("\n| setting | type | default | meaning |\n| --- | --- | --- | --- |\n")
-            parts += [_row(key, member) for key, member in group.model_fields.items()]
+            for key, member in group.model_fields.items():
+                parts.append(_row(key, member))
+                parts += [_row(f"{key}.NAME.{inner}", one) for inner, one in _inner(member.annotation).items()]
         else:
             parts.append(_FUNCTIONS)
     return "".join(parts)
@@ -86,6 +88,14 @@ def _row(name: str, field: FieldInfo) -> str:
     limits += [f"≤ {m.le}" for m in field.metadata if hasattr(m, "le")]
     kind = ", ".join([_kind(field.annotation), *limits])
     return f"| `{name}` | {kind} | {_value(field.default)} | {' '.join(field.description.split())} |\n"
+
+
+def _inner(annotation: Any) -> dict[str, FieldInfo]:
+    """The fields of the sections that a table holds by names that the user chooses."""
+    if get_origin(annotation) is Annotated:
+        return _inner(get_args(annotation)[0])
+    held = get_args(annotation)[1] if get_origin(annotation) is dict else None
+    return held.model_fields if isinstance(held, type) and issubclass(held, Section) else {}
 
 
 def _kind(annotation: Any) -> str:
