@@ -38,7 +38,7 @@ class AgentProcess:
             lines += [f"[{section}]", *(f"{key} = {json.dumps(value)}" for key, value in settings.items())]
         config.write_text("\n".join(lines) + "\n", encoding="utf-8")
         with self._errors.open("wb") as errors:
-            self._process = subprocess.Popen(
+            self._process = subprocess.Popen(  # noqa: S603 - words of ours
                 [sys.executable, "-m", "penstock", "agent", str(config), "--json"],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,

@@ -63,7 +63,7 @@ def prepare(version: str = VERSION, cache: Path = CACHE) -> list[str]:
             shutil.rmtree(place / "classes", ignore_errors=True)
             compiler = Path(java).with_name("javac")
             command = [str(compiler) if compiler.exists() else "javac", "-nowarn", "-proc:none", "--release", "11"]
-            subprocess.run([*command, "-cp", f"{jars}/*", "-d", str(place / "classes"), *map(str, sources)], check=True)
+            subprocess.run([*command, "-cp", f"{jars}/*", "-d", str(place / "classes"), *map(str, sources)], check=True)  # noqa: S603 - words of ours
             (place / "logback.xml").write_text(_LOGBACK, encoding="utf-8")
             stamp.write_text(text, encoding="utf-8")
     options = ["-Xms256m", "-Xmx1g", "-XX:+UseSerialGC", "-XX:-UsePerfData"]
@@ -85,7 +85,7 @@ class CommitLogPeer:
         temporary.mkdir(parents=True, exist_ok=True)
         words = [f"{key}={value}" for key, value in (settings or {}).items()]
         with (self.directory / "output.log").open("wb") as output:
-            self._process = subprocess.Popen(
+            self._process = subprocess.Popen(  # noqa: S603 - words of ours
                 [command[0], f"-Djava.io.tmpdir={temporary}", *command[1:], str(self.directory), *words],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,

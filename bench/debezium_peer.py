@@ -64,7 +64,7 @@ class Debezium:
         command += [f"-Dlogback.configurationFile={self.directory / 'logback.xml'}", "-cp", f"{jars}/*"]
         command += ["io.debezium.connector.cassandra.CassandraConnectorTask"]
         with (self.directory / "output.log").open("wb") as output:
-            self._process = subprocess.Popen(
+            self._process = subprocess.Popen(  # noqa: S603 - words of ours
                 [*command, str(self.directory / "connector.properties")],
                 stdin=subprocess.DEVNULL,
                 stdout=output,

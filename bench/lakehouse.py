@@ -83,7 +83,7 @@ Pair = tuple[Sequence[Sample], Sequence[Sample]]
 
 def rows_of(changes: int, keys: int) -> Iterator[dict[str, Any]]:
     """Changes as plain rows: a key, a time that no other has, and between one and five cells."""
-    chance = random.Random(5)
+    chance = random.Random(5)  # noqa: S311 - seeded, to be repeated
     for number in range(changes):
         row: dict[str, Any] = {"id": chance.randrange(keys), "time": START_US + number * _STEP % changes}
         written = chance.randrange(1, 1 << len(CELLS))
@@ -356,7 +356,7 @@ def growth(run: Run, spark: SparkSession, directory: Path, chosen: argparse.Name
     """Cost per change while the table grows: the same number of new rows and of updates in each step."""
     rows, steps = (QUICK_GROWN, QUICK_STEPS) if chosen.quick else (GROWN, STEPS)
     each = rows // steps
-    chance = random.Random(7)
+    chance = random.Random(7)  # noqa: S311 - seeded, to be repeated
     cost = spark_side.Cost(spark)
     spent: list[float] = []
     state: list[float] = []

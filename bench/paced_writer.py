@@ -135,7 +135,7 @@ class PacedWriter:
 
     def __init__(self, directory: Path, tables: int, rate: int, seconds: float, broker: str, topic: str) -> None:
         given = map(str, (directory, tables, rate, seconds, broker, topic))
-        self._process = subprocess.Popen(
+        self._process = subprocess.Popen(  # noqa: S603 - words of ours
             [sys.executable, "-m", "bench.paced_writer", *given],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -23,7 +23,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bench import paced_writer, spark_side
 from bench.agent import ROUND, Segments, create_tables, write
@@ -91,7 +91,13 @@ class WholePath:
         self._agents: dict[str, AgentProcess] = {}
         for name, place in self._cdc_raw.items():
             place.mkdir(parents=True)
-            cassandra = {"cdc_raw_directory": str(place), "schema_from": "file", "schema_file": str(WORKLOAD)}
+            # The other table of the file has a round of its own, and its topic.
+            cassandra: dict[str, Any] = {
+                "cdc_raw_directory": str(place),
+                "schema_from": "file",
+                "schema_file": str(WORKLOAD),
+                "include": [str(self.table)],
+            }
             agent = AgentProcess(directory / name, cassandra, {"node": name, "transfer": "delete"})
             self._agents[name] = opened.enter_context(agent)
         self._debezium = opened.enter_context(Debezium(directory / "debezium", broker, node, [str(self.table)]))

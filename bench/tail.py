@@ -132,7 +132,7 @@ class OtherProcess:
 
     def __init__(self, directory: Path, count: int, shape: str) -> None:
         self.count = count
-        self._process = subprocess.Popen(
+        self._process = subprocess.Popen(  # noqa: S603 - words of ours
             [sys.executable, "-m", "bench.tail", "--subscriber", str(directory), str(count), shape],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
