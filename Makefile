@@ -20,6 +20,8 @@ AGENT_KILLS ?= 88
 NODE_KILLS ?= 12
 # How often `make pipeline-kills` kills a process that the pipeline needs.
 PIPELINE_KILLS ?= 100
+# How long `make soak` runs.
+SOAK_MINUTES ?= 30
 # How many rounds of random schema changes `make ddl-matrix` plays.
 ROUNDS ?= 10
 
@@ -99,6 +101,12 @@ pipeline-kills: install ## Kill driver, Spark workers, Kafka broker and search n
 		$(BIN)/python -m pytest --timeout 0 -s tests/integration/pipeline/test_kills.py || failed=1; \
 		$(BIN)/python scripts/campaigns_page.py --write; exit $${failed:-0}
 
+.PHONY: soak
+soak: install ## Run agents for half an hour under load, floods, slow readers and restarts; SOAK_MINUTES=n sets how long
+	PENSTOCK_CAMPAIGN="make soak SOAK_MINUTES=$(SOAK_MINUTES)" PENSTOCK_SOAK_MINUTES=$(SOAK_MINUTES) \
+		$(BIN)/python -m pytest --timeout 0 -s tests/integration/test_soak.py || failed=1; \
+		$(BIN)/python scripts/campaigns_page.py --write; exit $${failed:-0}
+
 .PHONY: ddl-matrix
 ddl-matrix: install ## Change schemas at random on real nodes and compare Delta with SELECT JSON; ROUNDS=n sets how often
 	@scripts/check-java
@@ -110,7 +118,8 @@ docs: install ## Make the generated pages and build the documentation into site/
 	$(BIN)/python scripts/debezium_page.py --write
 	$(BIN)/python scripts/metrics_page.py --write
 	$(BIN)/python scripts/campaigns_page.py --write
-	$(BIN)/zensical build --clean
+	$(BIN)/python scripts/errors_page.py --write
+	$(BIN)/python scripts/build_site.py site
 
 .PHONY: java
 java: ## Say whether Java 17 is here, or how to install it (for real Cassandra nodes, and the benchmarks)
@@ -118,7 +127,19 @@ java: ## Say whether Java 17 is here, or how to install it (for real Cassandra n
 
 .PHONY: test-lowest
 test-lowest: install ## Run tests with the lowest versions that pyproject.toml declares, and write them down
-	@scripts/lowest $(BIN)/python
+	@scripts/versions lowest $(BIN)/python
+
+.PHONY: test-newest
+test-newest: install ## Run the same tests with the newest versions that pyproject.toml allows, resolved anew
+	@scripts/versions newest $(BIN)/python
+
+.PHONY: test-drivers
+test-drivers: install ## Run tests on a real Cassandra node with each of the two Python drivers
+	@scripts/versions drivers $(BIN)/python
+
+.PHONY: audit
+audit: ## Ask an advisory database about the versions in requirements.lock
+	@scripts/audit $(PYTHON)
 
 .PHONY: wheel
 wheel: ## Build a wheel and an sdist into dist/, install both elsewhere and start them

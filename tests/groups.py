@@ -1,4 +1,4 @@
-"""Which tests belong together: those that use the same Cassandra node or other server, or the same peer.
+"""Which tests belong together: those that use the same Cassandra node or other server, the same peer or the same build.
 
 Every other test is a group of its own.
 
@@ -16,6 +16,7 @@ _WITH_A_SERVER = re.compile(
 )
 _ON_DELTA_SPARK = re.compile(r"tests/integration/pipeline/test_(?:delta_spark|spark_connect)\.py::.*", re.DOTALL)
 _ON_SPARK = re.compile(r"tests/integration/pipeline/test_(?:pipeline|source|dead_letters)\w*\.py::.*", re.DOTALL)
+_INSTALLING = re.compile(r"tests/integration/test_install\.py::.*", re.DOTALL)
 _WITH_A_PEER = re.compile(r"tests/integration/(test_commit_log_(?:writer_)?referee)\.py::.*", re.DOTALL)
 
 
@@ -23,6 +24,8 @@ def group_of(name: str) -> str:
     """The group of the test with this name: its kind of node, else its module, where it runs on Cassandra at all."""
     if match := _WITH_A_PEER.fullmatch(name):
         return f"peers of {match.group(1)}"
+    if _INSTALLING.fullmatch(name):
+        return "install"
     if _ON_SPARK.fullmatch(name):
         return "spark"
     if _ON_DELTA_SPARK.fullmatch(name):

@@ -32,13 +32,13 @@
     ├── ServerFailed            a server that the sandbox started did not come up, or ended
     ├── ToolMissing             a program of another project is needed and not installed
     │   └── ExtraMissing        packages of an extra are needed and not installed
-    ├── AccessDenied            a client without the right token
+    ├── AccessDenied            a client whose token is none, or lacks the right
     ├── AgentUnreachable        an agent does not serve its logs, or not in time
     ├── SchemaChanged           a stream of plain columns meets a newer version of its table
     ├── SchemaRefused           a target does not take a table's schema
+    │   └── SchemaUnfit         … and no policy could make it
     ├── PipelineLocked          another driver runs the pipeline
     ├── PipelineFenced          another driver has taken the pipeline over; this one must stop
-    │   └── SchemaUnfit         … and no policy could make it
     ├── DeliveryFailed          a target did not take a batch; it will be tried again
     ├── DeliveryInDoubt         whether a target has a batch already cannot be told; it is not sent
     ├── TargetRefused           a target refuses the login, the rights or the whole request
@@ -248,7 +248,7 @@ class ExtraMissing(ToolMissing):
 
 class AccessDenied(PenstockError):
     retry = Retry.NEVER
-    hint = "Give the token that the listener was started with."
+    hint = "Give a token of the server's settings that has the right, or give it the right there."
 
 
 class SchemaRefused(PenstockError):

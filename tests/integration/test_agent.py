@@ -23,6 +23,7 @@ from penstock.log.subscription import Subscription
 from penstock.model.schema import TableId
 from penstock.serve.client import Client
 from penstock.serve.protocol import Hello
+from tests.closed import open_to, readable_by_group
 from tests.counted import RecordProperty, differences, record
 from tests.scripted_agent import Node, Setup, cassandra_table
 
@@ -63,7 +64,7 @@ class AgentProcess:
     def start(self) -> dict[str, Any]:
         """Start it; what it says once it runs."""
         command = [sys.executable, "-m", "penstock", "agent", str(self.config), "--json"]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, umask=0o022)
         STARTED.append(self.process)
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
@@ -174,6 +175,23 @@ def test_sigterm_ends_it_in_good_order_and_the_next_one_reads_nothing_again(tmp_
     _, text = agent.end(signal.SIGINT)
     assert json.loads(text.splitlines()[0])["mutations"] == 1
     assert setup.numbers() == [1, 2, 3, 4]
+    assert open_to(0o077, setup.data) == {}
+
+
+def test_the_group_reads_the_logs_where_that_is_set_and_nothing_else(tmp_path: Path) -> None:
+    setup = Setup(tmp_path)
+    setup.node.create()
+    setup.node.write(1, 2, 3)
+    agent = AgentProcess(setup, log={"group_read": True})
+    agent.start()
+    wait_until_there(setup)
+    wait_for(setup, 3)
+    agent.end(signal.SIGTERM)
+    assert open_to(0o027, setup.data) == {}
+    readable = readable_by_group(setup.data)
+    assert {file.parent.name for file in readable} == {"shop.orders"}
+    needed = {"log.json", "watermark"} | {file.name for file in (setup.data / "shop.orders").glob("*.avro")}
+    assert needed <= {file.name for file in readable}
 
 
 def wait_until_there(setup: Setup) -> None:
@@ -203,8 +221,9 @@ def test_second_agent_and_wrong_settings_are_refused_in_one_line(tmp_path: Path)
     (setup.data / ".agent").rename(tmp_path / "elsewhere")
     refused = down.command(str(down.config))
     assert refused.returncode == 1
-    assert "no CQL connection to 127.0.0.1" in refused.stderr
-    assert "hint: Check that the node is up" in refused.stderr
+    *_, told = (json.loads(line) for line in refused.stderr.splitlines())
+    assert "no CQL connection to 127.0.0.1" in told["event"]
+    assert told["hint"].startswith("Check that the node is up")
 
 
 def test_parked_entries_and_failed_segments_are_listed(tmp_path: Path) -> None:

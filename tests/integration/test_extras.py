@@ -86,6 +86,7 @@ PLAIN = (
     Start("log tail logs/shop.orders", "id=1"),
     Start("log verify logs", "sound"),
     Start("log retain logs", "0 files deleted"),
+    Start("log erase logs --table shop.orders --key '{\"id\": 99}'", "0 changes erased"),
     Start("subscriptions ls logs", "no subscriptions"),
     Start("subscriptions drop logs none", "has a subscription 'none'", code=1),
     Start("subscriptions rewind logs none --to begin", "has a subscription 'none'", code=1),
@@ -105,6 +106,7 @@ PLAIN = (
     Start("dead-letters replay files.toml --all", ""),
     Start("dead-letters remove files.toml --all", "0 dead letters removed"),
     Start("pipeline retry shop.orders files.toml", "no trouble", code=1),
+    Start("pipeline erase files.toml --table shop.orders --key '{\"id\": 99}'", "no checkpoint", code=1),
 )
 # What needs extras: with them it works, or fails at the node or broker that is not there.
 NEEDING = (
@@ -154,7 +156,8 @@ def place(logs: Path, tmp_path: Path) -> Path:
 def outcome(python: Path, start: Start, place: Path) -> subprocess.CompletedProcess[str]:
     """What the command printed, and its code; one that stays is ended once it has printed what it should."""
     command = [str(python), "-m", "penstock", *shlex.split(start.arguments)]
-    variables = clean_environment.variables_without_ours()
+    # As text: services, too, tell in one line what ends them.
+    variables = {**clean_environment.variables_without_ours(), "PENSTOCK_LOG_FORMAT": "text"}
     if not start.stays:
         return subprocess.run(command, cwd=place, env=variables, capture_output=True, text=True, check=False)
     with subprocess.Popen(

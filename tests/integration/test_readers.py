@@ -20,8 +20,11 @@ import pytest
 from penstock.formats import avro, container
 from penstock.formats._kernel import RowReader
 from penstock.formats.program import program
+from penstock.log.erasure import erase
+from penstock.log.forgotten import target
+from penstock.log.table_log import TableLog
 from penstock.model.change import Op
-from penstock.settings import Codec
+from penstock.settings import Codec, LogSettings
 from tests.every_type import every_type_table
 
 READERS = Path(__file__).parent / "readers"
@@ -165,6 +168,30 @@ def test_fastavro_reads_what_was_written(codec: Codec, files: dict[Codec, Path],
         named = _named(json.loads(reader.metadata["avro.schema"]))
         shown = [_show_fastavro(json.loads(reader.metadata["avro.schema"]), record, named) for record in reader]
     assert shown == expected
+
+
+@pytest.mark.parametrize("codec", Codec)
+def test_all_read_a_file_of_which_changes_were_erased(
+    codec: Codec, go_reader: Path, node_reader: Path, tmp_path: Path
+) -> None:
+    schema, changes = every_type_table()
+    directory = tmp_path / "log"
+    with TableLog.open(str(directory), schema, settings=LogSettings(codec=codec)) as log:
+        log.append(avro.encode(schema, changes))
+        log.append(avro.encode(schema, changes[:5]))
+    gone = changes[0].key
+    assert erase(str(directory), lambda version: [target(version, gone)]).complete
+    path = directory / "ks.every.000001.avro"
+    with path.open("rb") as file:
+        reader = fastavro.reader(file, return_record_name=True, return_record_name_override=False)
+        tree = json.loads(reader.metadata["avro.schema"])
+        shown = [_show_fastavro(tree, record, _named(tree)) for record in reader]
+    assert len(shown) == len(changes) + 5
+    blank = [one for one in shown if not any(one["key"].values())]
+    assert len(blank) >= 2
+    assert all(not any(one["cells"].values()) and one["before"] is None for one in blank)
+    assert _same_names(_lines(_run([str(go_reader), str(path)], tmp_path))) == shown
+    assert _lines(_run(["node", str(node_reader), str(path)], tmp_path)) == shown
 
 
 def _show_fastavro(schema: Any, value: Any, named: dict[str, Any]) -> Any:

@@ -20,6 +20,7 @@ HERE = "tests/integration/cassandra"
         (f"{HERE}/test_demo.py::test_demo", "cassandra test_demo"),
         ("tests/integration/test_commit_log_referee.py::test_a[none]", "peers of test_commit_log_referee"),
         ("tests/integration/test_commit_log_writer_referee.py::test_b[9]", "peers of test_commit_log_writer_referee"),
+        ("tests/integration/test_install.py::test_install_works[with a compiler]", "install"),
         ("tests/integration/pipeline/test_spark_connect.py::test_c", "spark with delta"),
         ("tests/integration/pipeline/test_delta_spark.py::test_d", "spark with delta"),
         ("tests/unit/test_groups.py::test_a[4.1]", "tests/unit/test_groups.py::test_a[4.1]"),

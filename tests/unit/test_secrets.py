@@ -12,7 +12,7 @@ import structlog
 
 from penstock.errors import InvalidSetting
 from penstock.pipeline.source.options import parse
-from penstock.serve.access import Token
+from penstock.serve.access import read_token
 from penstock.settings import Settings, build
 
 SECRET = "s3cret-of-the-broker"
@@ -93,12 +93,12 @@ def test_a_secret_that_everybody_can_read_is_told_once(tmp_path: Path) -> None:
     file.write_text("a token of some length")
     file.chmod(0o644)
     with structlog.testing.capture_logs() as lines:
-        Token.read(file)
-        Token.read(file)
+        read_token(file)
+        read_token(file)
     assert [line["file"] for line in lines] == [str(file)]
     file = tmp_path / "closed"
     file.write_text("a token of some length")
     file.chmod(0o640)
     with structlog.testing.capture_logs() as lines:
-        Token.read(file)
+        read_token(file)
     assert lines == []

@@ -105,6 +105,7 @@ def test_every_setting_is_on_the_reference_page_and_the_page_is_up_to_date() -> 
         ("keep_s", "90m", 5400),
         ("every_s", "250ms", 0.25),
         ("disk_share_max", "0.25", 0.25),
+        ("disk_share_max", "none", None),
         ("age_s_max", "off", None),
     ],
 )

@@ -125,6 +125,18 @@ def test_no_test_is_skipped_or_sleeps() -> None:
     assert not found
 
 
+def test_whoever_silences_a_security_rule_says_why() -> None:
+    silenced = re.compile(r"#\s*noqa: [A-Z0-9, ]*\bS\d{3}(?!.* - \w)")
+    bare = [
+        f"{name_of(path)}:{number}"
+        for place in ("src", "scripts", "bench", "examples")
+        for path in sorted((ROOT / place).rglob("*.py"))
+        for number, line in enumerate(path.read_text("utf-8").splitlines(), 1)
+        if silenced.search(line)
+    ]
+    assert not bare
+
+
 def test_public_names_are_the_agreed_ones() -> None:
     assert penstock.__all__ == sorted(penstock.__all__)
     assert set(penstock.__all__) == {

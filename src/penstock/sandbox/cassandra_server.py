@@ -167,7 +167,7 @@ class CassandraServer(JavaServer):
         # The log configuration of the node would make nodetool write into the node's log.
         command += [f"-Dlogback.configurationFile={self._silent_logback()}", "-cp", f"{self._jars}/*"]
         command += ["org.apache.cassandra.tools.NodeTool", "-h", "127.0.0.1", "-p", str(self._jmx_port), *words]
-        done = subprocess.run(
+        done = subprocess.run(  # noqa: S603 - words of ours
             command,
             stdin=subprocess.DEVNULL,
             capture_output=True,

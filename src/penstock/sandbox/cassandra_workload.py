@@ -134,7 +134,7 @@ class Load:
 
 def statements(seed: int) -> Iterator[tuple[str, tuple[Any, ...]]]:
     """Names and values of prepared statements, without end."""
-    random = Random(f"cassandra/{seed}")
+    random = Random(f"cassandra/{seed}")  # noqa: S311 - seeded, to be repeated
     names, weights = list(_WEIGHTS), list(_WEIGHTS.values())
     while True:
         name = random.choices(names, weights)[0]

@@ -83,10 +83,10 @@ class Cluster:
     ) -> None:
         self.clock = clock or VirtualClock()
         self.loop = EventLoop(self.clock)
-        self.random = Random(f"cluster/{seed}")
+        self.random = Random(f"cluster/{seed}")  # noqa: S311 - seeded, to be repeated
         virtual = isinstance(self.clock, VirtualClock)
         usual = replace(USUAL) if virtual else Conditions()
-        self.network = Network(self.loop, Random(f"network/{seed}"), conditions or usual)
+        self.network = Network(self.loop, Random(f"network/{seed}"), conditions or usual)  # noqa: S311 - seeded, to be repeated
         self.history = history or History()
         self.data_centres: dict[str, str] = {
             f"{name}-{number}": name for name, count in data_centres.items() for number in range(1, count + 1)

@@ -408,7 +408,7 @@ class CrashFiles:
 
     def clone_after_crash(self, crash: Crash) -> CrashFiles:
         """The disk as it looks after power loss now. This one is left as it is."""
-        mode, rng = crash.mode, Random(crash.seed)
+        mode, rng = crash.mode, Random(crash.seed)  # noqa: S311 - seeded, to be repeated
         source = self.disk
         with source.lock:
             cut = rng.choice(sorted(self._volatile_steps()) or [0]) if mode is Mode.PREFIX else 0

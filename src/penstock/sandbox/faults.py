@@ -46,7 +46,7 @@ class Fault:
 
 def schedule(seed: int, nodes: tuple[str, ...], *, duration_us: int, count: int) -> tuple[Fault, ...]:
     """`count` faults from a seed. Crashes of one node do not overlap each other."""
-    pick = Random(f"faults/{seed}")
+    pick = Random(f"faults/{seed}")  # noqa: S311 - seeded, to be repeated
     faults: list[Fault] = []
     down_until: dict[str, int] = {}
     for start in sorted(pick.randrange(max(1, duration_us * 8 // 10)) for _ in range(count)):
@@ -142,7 +142,7 @@ def _try_restart(cluster: Cluster, name: str) -> None:
 
 def power_loss(seed: int) -> PowerLoss:
     """What is left of a simulated disk: what was synced, and of the rest what the seed says."""
-    mode = Random(f"power/{seed}").choice(list(Mode))
+    mode = Random(f"power/{seed}").choice(list(Mode))  # noqa: S311 - seeded, to be repeated
 
     def lose(files: Files) -> Files:
         assert isinstance(files, CrashFiles), "only a simulated disk can lose power"

@@ -51,7 +51,7 @@ class JavaProcess:
         self._directory.mkdir(parents=True, exist_ok=True)
         # A session of its own: Ctrl-C in a terminal is for the program that started the server, not for the server.
         with (self._directory / "output.log").open("ab") as output:
-            self._process = subprocess.Popen(
+            self._process = subprocess.Popen(  # noqa: S603 - words of ours
                 self._command,
                 stdin=subprocess.DEVNULL,
                 stdout=output,

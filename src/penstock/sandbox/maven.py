@@ -49,7 +49,7 @@ def _has(stamp: Path, text: str) -> bool:
 
 def _run(command: list[str], what: str) -> None:
     try:
-        done = subprocess.run(
+        done = subprocess.run(  # noqa: S603 - words of ours
             command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

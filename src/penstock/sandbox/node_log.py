@@ -99,7 +99,7 @@ def table_logs(
             settings=settings,
             files=node.files,
             # Log ids and sync markers come from the seed too, so that equal seeds give equal files.
-            entropy=Random(f"{seed}/{node.name}/{schema.table}").randbytes,
+            entropy=Random(f"{seed}/{node.name}/{schema.table}").randbytes,  # noqa: S311 - seeded, to be repeated
             node=node.name,
             data_centre=node.data_centre,
         )
