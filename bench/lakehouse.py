@@ -36,6 +36,7 @@ import pyarrow.parquet as pq
 from bench import spark_side
 from bench.harness import PAIRS_MIN, CheckFailed, Run, Sample, Target, interleave, options, quotients, say
 from bench.stages import Stages
+from penstock.deliver.delta.sink import DeltaSink
 from penstock.formats import avro
 from penstock.log.table_log import TableLog
 from penstock.model import types as t
@@ -44,7 +45,6 @@ from penstock.model.schema import Column, Role, TableId, TableSchema
 from penstock.pipeline import outcome
 from penstock.pipeline.outcome import Outcome
 from penstock.pipeline.pipeline import Pipeline
-from penstock.pipeline.sinks.lakehouse.delta_sink import DeltaSink
 from penstock.settings import LogSettings, PipelineSettings, Settings
 from penstock.settings.sinks import DeltaSettings
 

@@ -38,13 +38,13 @@ from bench.pipeline_side import RunningPipeline
 from bench.records import BLOCK, append, schema_of
 from bench.stages import Stages
 from bench.topic_events import events
+from penstock.deliver.kafka.sink import KafkaSink
 from penstock.formats import avro
 from penstock.log.names import directory_name
 from penstock.log.table_log import TableLog
 from penstock.model.batch import ChangeBatch
 from penstock.model.change import Origin
 from penstock.model.schema import TableId
-from penstock.pipeline.sinks.kafka.kafka_sink import KafkaSink
 from penstock.sandbox.cassandra_jars import LATEST
 from penstock.sandbox.cassandra_server import CassandraServer
 from penstock.settings.kafka import KafkaSettings

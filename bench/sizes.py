@@ -23,6 +23,9 @@ import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from penstock.fold.bucket import BucketState
+from penstock.fold.folder import Folder
+from penstock.fold.state import StateStore
 from penstock.formats import avro
 from penstock.log import watermark
 from penstock.log.reader import LogReader
@@ -30,11 +33,8 @@ from penstock.log.table_log import TableLog
 from penstock.model import types as t
 from penstock.model.change import Change, Deletion, Marker, Op, Set
 from penstock.model.schema import Column, Role, TableId, TableSchema
-from penstock.pipeline.fold import keys
-from penstock.pipeline.fold.bucket import BucketState
-from penstock.pipeline.fold.folder import Folder
-from penstock.pipeline.fold.state import StateStore
-from penstock.pipeline.runs import Run
+from penstock.records import keys
+from penstock.records.runs import Run
 from penstock.sandbox.commit_log.node_logs import cassandra_table
 from penstock.sandbox.commit_log.statements import create_keyspace, create_table
 from penstock.sandbox.commit_log.writer import CommitLogWriter

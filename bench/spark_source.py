@@ -31,13 +31,13 @@ from typing import TYPE_CHECKING, Any
 from bench import spark_side
 from bench.harness import PAIRS_MIN, ROOT, Run, Sample, Target, interleave, options, quotients, say
 from bench.stages import Stages
+from penstock.deliver.kafka.sink import KafkaSink
 from penstock.formats import avro
 from penstock.log.table_log import TableLog
 from penstock.model import types as t
 from penstock.model.batch import ChangeBatch
 from penstock.model.change import Change, Marker, Op, Origin, Set
 from penstock.model.schema import Column, Role, TableId, TableSchema
-from penstock.pipeline.sinks.kafka.kafka_sink import KafkaSink
 from penstock.sandbox.kafka_broker import KafkaBroker
 from penstock.settings.kafka import KafkaSettings
 

@@ -12,16 +12,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from penstock.deliver.sink import Sink, Task
+from penstock.fold.bucket import BucketState
+from penstock.fold.folder import Folder
+from penstock.fold.state import StateStore
 from penstock.log.block import unseal
 from penstock.log.reader import LogReader
 from penstock.model.batch import ChangeBatch
-from penstock.pipeline.fold import keys
-from penstock.pipeline.fold._groups import Contents
-from penstock.pipeline.fold.bucket import BucketState
-from penstock.pipeline.fold.folder import Folder
-from penstock.pipeline.fold.state import StateStore
-from penstock.pipeline.runs import Run
-from penstock.pipeline.sinks.sink import Sink, Task
+from penstock.records import keys
+from penstock.records._groups import Contents
+from penstock.records.runs import Run
 from penstock.settings import MergeSettings
 
 NAME = "bench-stages"

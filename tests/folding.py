@@ -15,18 +15,18 @@ from types import ModuleType
 from typing import Any
 from uuid import UUID
 
+from penstock.fold.bucket import BucketState
+from penstock.fold.folder import Folder
+from penstock.fold.state import StateStore
 from penstock.formats import avro
 from penstock.merge.cql_value import _unscaled, _varint
 from penstock.model.change import Change, Op
 from penstock.model.schema import TableSchema
 from penstock.model.types import Kind, Type
-from penstock.pipeline.fold import keys
-from penstock.pipeline.fold._groups import Contents
-from penstock.pipeline.fold.bucket import BucketState
-from penstock.pipeline.fold.folder import Folder
-from penstock.pipeline.fold.state import StateStore
-from penstock.pipeline.records import Records
-from penstock.pipeline.runs import Run
+from penstock.records import keys
+from penstock.records._groups import Contents
+from penstock.records.records import Records
+from penstock.records.runs import Run
 from penstock.settings import MergeSettings, RecordType
 from tests.pure_python import second_copy
 

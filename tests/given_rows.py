@@ -7,10 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.compare.shape import Shape
+from penstock.compare.sides import SourceRows
 from penstock.model.schema import TableSchema
-from penstock.pipeline.compare.shape import Shape
-from penstock.pipeline.compare.sides import SourceRows
-from penstock.pipeline.records import row_type
+from penstock.records.records import row_type
 
 
 class GivenRows(SourceRows):

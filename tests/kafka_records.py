@@ -10,13 +10,13 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 
+from penstock.envelopes.envelope import Envelope, Events, Wire
+from penstock.envelopes.events import EventChoice
 from penstock.formats import avro
 from penstock.model import types as t
 from penstock.model.change import Change, Deletion, Marker, Op, Origin, Set
 from penstock.model.schema import Column, Role, TableId, TableSchema
-from penstock.pipeline.envelopes.envelope import Envelope, Events, Wire
-from penstock.pipeline.envelopes.events import EventChoice
-from penstock.pipeline.records import Records, row_type
+from penstock.records.records import Records, row_type
 from penstock.settings.kafka import Serialisation
 
 NOW_US = 1_794_726_693_900_000

@@ -10,12 +10,12 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 
+from penstock.deliver.sink import Sink, Task
 from penstock.formats import avro
 from penstock.model import types
 from penstock.model.change import Change, Deletion, Op, Origin
 from penstock.model.schema import Column, Role, TableId, TableSchema
-from penstock.pipeline.records import Records, row_type
-from penstock.pipeline.sinks.sink import Sink, Task
+from penstock.records.records import Records, row_type
 
 TABLE = TableId("shop", "orders")
 SCHEMA = TableSchema(

@@ -18,13 +18,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from penstock.deliver.sink import DeadLetter, Delivered, Sink, Task, Writer
 from penstock.errors import PenstockError, Retry, TargetRefused
 from penstock.formats import avro
 from penstock.pipeline import pipeline as pipelines
 from penstock.pipeline import task
 from penstock.pipeline.pipeline import Pipeline
-from penstock.pipeline.records import Records
-from penstock.pipeline.sinks.sink import DeadLetter, Delivered, Sink, Task, Writer
 from penstock.pipeline.source.admission import Limits
 from penstock.pipeline.source.options import SourceOptions, parse
 from penstock.pipeline.source.places import access, open_reader
@@ -33,6 +32,7 @@ from penstock.pipeline.source.portions import copied_tables
 from penstock.pipeline.source.reach import from_offset, to_offset
 from penstock.pipeline.source.source import pipeline_options
 from penstock.pipeline.source.stretches import read_runs
+from penstock.records.records import Records
 from penstock.settings import Settings
 from penstock.system.clock import Clock
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 from penstock.formats import avro
 from penstock.model.change import Change, Deletion, Marker, Op, Set
 from penstock.model.schema import TableSchema
-from penstock.pipeline.records import Records, images
+from penstock.records.records import Records, images
 
 
 def records_of(schema: TableSchema, changes: Sequence[Change], versions: Sequence[int] | None = None) -> Records:

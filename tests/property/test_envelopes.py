@@ -21,7 +21,7 @@ from tests.pure_python import second_copy
 from tests.strategies import tables_of_changes
 
 _SETTINGS = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
-_PACKAGES = ("penstock.formats", "penstock.pipeline.records", "penstock.pipeline.envelopes")
+_PACKAGES = ("penstock.formats", "penstock.records.records", "penstock.envelopes")
 _FORMATS = ("json", "json_schema", "avro", "protobuf", "string")
 _HANDLINGS = (("double", "long"), ("precise", "precise"), ("string", "string"))
 
@@ -30,7 +30,7 @@ def _load() -> tuple[ModuleType, ModuleType, ModuleType]:
     for package in _PACKAGES:
         importlib.import_module(package)
     names = ("envelope", "events", "values")
-    made = [importlib.import_module(f"penstock.pipeline.envelopes.{name}") for name in names]
+    made = [importlib.import_module(f"penstock.envelopes.{name}") for name in names]
     return made[0], made[1], made[2]
 
 
@@ -77,9 +77,9 @@ def test_both_kinds_of_kernel_write_the_same_bytes(
 @_SETTINGS
 @given(tables_of_changes())
 def test_an_identity_says_where_its_change_comes_from(table: tuple[TableSchema, list[Change]]) -> None:
-    from penstock.pipeline.envelopes.envelope import Envelope, Wire
-    from penstock.pipeline.envelopes.events import EventChoice
-    from penstock.pipeline.records import Records
+    from penstock.envelopes.envelope import Envelope, Wire
+    from penstock.envelopes.events import EventChoice
+    from penstock.records.records import Records
     from penstock.settings.kafka import Serialisation
 
     schema, changes = table
@@ -101,11 +101,11 @@ def test_an_identity_says_where_its_change_comes_from(table: tuple[TableSchema, 
 def test_json_and_avro_are_readable_and_agree(
     table: tuple[TableSchema, list[Change]], handling: tuple[str, str]
 ) -> None:
-    from penstock.pipeline.envelopes.avro_schema import avro_schema
-    from penstock.pipeline.envelopes.envelope import Envelope, Layouts, Wire
-    from penstock.pipeline.envelopes.events import EventChoice
-    from penstock.pipeline.envelopes.values import ValueChoice
-    from penstock.pipeline.records import Records
+    from penstock.envelopes.avro_schema import avro_schema
+    from penstock.envelopes.envelope import Envelope, Layouts, Wire
+    from penstock.envelopes.events import EventChoice
+    from penstock.envelopes.values import ValueChoice
+    from penstock.records.records import Records
     from penstock.settings.kafka import Handling, Serialisation
 
     schema, changes = table

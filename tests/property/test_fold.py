@@ -22,9 +22,9 @@ from penstock.model import types
 from penstock.model.batch import ChangeBatch
 from penstock.model.change import NO_ORIGIN, Change, Deleted, Deletion, Delta, Element, Marker, Op, Origin, Set
 from penstock.model.schema import Column, Role, TableId, TableSchema
-from penstock.pipeline.fold import keys
-from penstock.pipeline.fold._groups import Contents
-from penstock.pipeline.runs import Run
+from penstock.records import keys
+from penstock.records._groups import Contents
+from penstock.records.runs import Run
 from penstock.settings import Copies, MergeSettings, RecordType
 from tests.folding import Pipeline, Target, as_installed, comparable, expected, plain_python, runs_of
 from tests.property.test_merge import SCHEMA, changes, expiries, own_times, seconds, small, times

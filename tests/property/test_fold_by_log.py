@@ -21,7 +21,7 @@ from penstock.errors import InvalidSchema, InvalidValue
 from penstock.model import types
 from penstock.model.change import Change, Op, Origin, Set, Transaction
 from penstock.model.schema import Column, Order, Role, TableId, TableSchema
-from penstock.pipeline.fold import keys
+from penstock.records import keys
 from penstock.settings import RecordType
 from tests.folding import Pipeline, Target, as_installed, plain_python, runs_of
 

@@ -15,17 +15,17 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.fold.bucket import BucketState
+from penstock.fold.eras import Eras, Header
+from penstock.fold.folder import Folder
+from penstock.fold.state import StateStore
 from penstock.formats import avro
 from penstock.merge.table_state import TableState, visible
 from penstock.model import types
 from penstock.model.change import Change, Deleted, Op, Set
 from penstock.model.schema import Column, Role, TableSchema
-from penstock.pipeline.eras import Eras, Header
-from penstock.pipeline.fold.bucket import BucketState
-from penstock.pipeline.fold.folder import Folder
-from penstock.pipeline.fold.state import StateStore
-from penstock.pipeline.records import Records
-from penstock.pipeline.runs import Run
+from penstock.records.records import Records
+from penstock.records.runs import Run
 from penstock.settings import MergeSettings, RecordType
 from tests.folding import Target, comparable, expected, runs_of
 from tests.property.test_fold import PLAIN

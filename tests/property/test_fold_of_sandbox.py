@@ -9,11 +9,11 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.compare.log_rows import as_images
 from penstock.formats import avro
 from penstock.merge.table_state import visible
 from penstock.model.change import NO_ORIGIN, Change
 from penstock.model.schema import TableSchema
-from penstock.pipeline.compare.log_rows import as_images
 from penstock.sandbox.checker import LogPlace, read_changes
 from penstock.sandbox.cluster import Cluster
 from penstock.sandbox.consistency import Consistency

@@ -7,14 +7,14 @@ import json
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from penstock.deliver.search.documents import documents
 from penstock.formats import avro
 from penstock.formats.json import to_json
+from penstock.formats.json_columns import Form, render
+from penstock.formats.search_fields import field_name
 from penstock.model.change import Change
 from penstock.model.schema import TableSchema
-from penstock.pipeline.sinks.json_lines import change_lines
-from penstock.pipeline.sinks.json_values import Form, render
-from penstock.pipeline.sinks.search.documents import documents
-from penstock.pipeline.sinks.search.names import field_name
+from penstock.records.json_lines import change_lines
 from tests.every_type import every_type_table
 from tests.row_records import records_of
 from tests.strategies import tables_of_changes

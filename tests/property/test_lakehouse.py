@@ -10,9 +10,9 @@ from deltalake import DeltaTable
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from penstock.deliver.delta.sink import DeltaSink
 from penstock.errors import DeliveryFailed
-from penstock.pipeline.records import Records
-from penstock.pipeline.sinks.lakehouse.delta_sink import DeltaSink
+from penstock.records.records import Records
 from penstock.settings.sinks import DeltaSettings
 from tests.lake_records import SCHEMA, by_key, deliver, query, records
 

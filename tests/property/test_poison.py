@@ -8,13 +8,13 @@ import tempfile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.fold.poison import sift
 from penstock.formats import avro
 from penstock.merge.table_state import fold, visible
 from penstock.model.batch import ChangeBatch
 from penstock.model.change import Change, Marker, Op, Set
-from penstock.pipeline.fold import keys
-from penstock.pipeline.fold.poison import sift
-from penstock.pipeline.runs import Run
+from penstock.records import keys
+from penstock.records.runs import Run
 from penstock.settings import RecordType
 from tests.folding import Pipeline, Target, comparable, expected
 from tests.property.test_fold import PLAIN, plain_changes

@@ -14,18 +14,18 @@ from typing import Any
 
 import pytest
 
+from penstock.deliver.search.sink import SearchSink
+from penstock.deliver.sink import Task
+from penstock.fold.bucket import BucketState
+from penstock.fold.folder import Folder
+from penstock.fold.state import StateStore
 from penstock.formats import avro
 from penstock.merge.table_state import fold, visible
 from penstock.model import types as t
 from penstock.model.batch import ChangeBatch
 from penstock.model.change import Bound, Change, Deleted, Deletion, Marker, Op, Range, Set
 from penstock.model.schema import Column, Role, TableId, TableSchema
-from penstock.pipeline.fold.bucket import BucketState
-from penstock.pipeline.fold.folder import Folder
-from penstock.pipeline.fold.state import StateStore
-from penstock.pipeline.runs import Run
-from penstock.pipeline.sinks.search.search_sink import SearchSink
-from penstock.pipeline.sinks.sink import Task
+from penstock.records.runs import Run
 from penstock.settings import MergeSettings, RecordType
 from penstock.settings.sinks import SearchSettings
 from tests.scripted_search import ScriptedSearch, scripted_search

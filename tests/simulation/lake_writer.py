@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from penstock.deliver.delta.sink import DeltaSink
+from penstock.deliver.sink import Sink
 from penstock.log import sealed
-from penstock.pipeline.sinks.lakehouse.delta_sink import DeltaSink
-from penstock.pipeline.sinks.sink import Sink
 from penstock.settings.sinks import DeltaSettings, IcebergSettings
 from penstock.system.files import OsFiles
 from tests.lake_records import SCHEMA, deliver, records
@@ -20,7 +20,7 @@ KINDS = ("deletion vectors", "copy on write", "iceberg")
 def make(home: Path, kind: str) -> Sink:
     sink: Sink
     if kind == "iceberg":
-        from penstock.pipeline.sinks.lakehouse.iceberg_sink import IcebergSink
+        from penstock.deliver.iceberg.sink import IcebergSink
 
         sink = IcebergSink(IcebergSettings(warehouse=home / "lake"))
     else:

@@ -8,12 +8,12 @@ from pathlib import Path
 from penstock.capture.cassandra.agent import state_file
 from penstock.capture.cassandra.segments import segment as commit_log
 from penstock.capture.cassandra.snapshot import state as snapshot_state
+from penstock.deliver.delta import manifest_file
+from penstock.deliver.kafka import progress
+from penstock.fold import manifest
 from penstock.log import catalog, checkpoint, identity, index, read_times, segment
 from penstock.pipeline import checkpoint as pipeline_checkpoint
 from penstock.pipeline import dead_letters
-from penstock.pipeline.fold import manifest
-from penstock.pipeline.sinks.kafka import progress
-from penstock.pipeline.sinks.lakehouse import delta_manifest
 from penstock.serve import protocol
 
 ROOT = Path(__file__).parent.parent.parent
@@ -30,7 +30,7 @@ VERSIONS = [
     pipeline_checkpoint._VERSION,
     manifest.FORMAT,
     progress._VERSION,
-    delta_manifest._FORMAT,
+    manifest_file._FORMAT,
     dead_letters._VERSION,
     protocol.VERSION,
 ]

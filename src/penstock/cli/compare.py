@@ -22,11 +22,11 @@ from penstock.settings.pipeline import TransformSettings
 from penstock.system import umask
 
 if TYPE_CHECKING:
+    from penstock.compare.comparison import Report
+    from penstock.compare.repair import Repaired
+    from penstock.compare.shape import Shape
+    from penstock.compare.sides import SourceRows, TargetRows
     from penstock.model.schema import TableId
-    from penstock.pipeline.compare.comparison import Report
-    from penstock.pipeline.compare.repair import Repaired
-    from penstock.pipeline.compare.shape import Shape
-    from penstock.pipeline.compare.sides import SourceRows, TargetRows
 
 _CASSANDRA = "cassandra"
 _ICEBERG = "iceberg:"
@@ -58,9 +58,9 @@ def compare(
     """Compare a table of a target with its source by ranges of keys, and name the rows that differ."""
     searched, iceberg = target.startswith(_WEB), target.startswith(_ICEBERG)
     needs.for_compare(cluster=source == _CASSANDRA, delta=not (searched or iceberg), iceberg=iceberg)
+    from penstock.compare.comparison import compare as run
+    from penstock.compare.repair import repair as mend
     from penstock.pipeline.checkpoint import repaired_rows
-    from penstock.pipeline.compare.comparison import compare as run
-    from penstock.pipeline.compare.repair import repair as mend
 
     settings = Settings() if config is None else load_settings(config)
     if settings.pipeline.group_read:
@@ -100,7 +100,7 @@ def _progress(*, shown: bool) -> Iterator[Callable[[str, int, int], None]]:
 
 def _sides(source: str, target: str, table: TableId, settings: Settings) -> tuple[SourceRows, TargetRows]:
     if target.startswith(_WEB):
-        from penstock.pipeline.compare.search_rows import SearchRows, SearchShape, search_settings
+        from penstock.compare.search_rows import SearchRows, SearchShape, search_settings
 
         chosen = search_settings(settings.search, target)
         shape = SearchShape()
@@ -112,18 +112,18 @@ def _sides(source: str, target: str, table: TableId, settings: Settings) -> tupl
             ours.close()
             raise
         return ours, index
-    from penstock.pipeline.compare.lake_rows import LakeShape
+    from penstock.compare.lake_rows import LakeShape
 
     ours = _source(source, table, settings, LakeShape())
     if target.startswith(_ICEBERG):
         try:
-            from penstock.pipeline.compare.iceberg_rows import IcebergRows
+            from penstock.compare.iceberg_rows import IcebergRows
 
             return ours, IcebergRows(target, ours.schema, settings.iceberg)
         except BaseException:
             ours.close()
             raise
-    from penstock.pipeline.compare.delta_rows import DeltaRows
+    from penstock.compare.delta_rows import DeltaRows
 
     return ours, DeltaRows(Path(target), ours.schema, settings.delta)
 
@@ -133,9 +133,9 @@ def _source(name: str, table: TableId, settings: Settings, shape: Shape) -> Sour
     found = _untransformed(name, table, settings, shape)
     if settings.transform == TransformSettings():
         return found
+    from penstock.compare.transformed_rows import TransformedRows
     from penstock.filters.functions import Functions
-    from penstock.pipeline.compare.transformed_rows import TransformedRows
-    from penstock.pipeline.transforms.transforms import Transforms
+    from penstock.transforms.transforms import Transforms
 
     try:
         return TransformedRows(found, Transforms(settings.transform, Functions.load(settings.functions)))
@@ -146,12 +146,12 @@ def _source(name: str, table: TableId, settings: Settings, shape: Shape) -> Sour
 
 def _untransformed(name: str, table: TableId, settings: Settings, shape: Shape) -> SourceRows:
     if name == _CASSANDRA:
-        from penstock.pipeline.compare.cassandra_rows import CassandraRows
+        from penstock.compare.cassandra_rows import CassandraRows
 
         if not settings.cassandra.contact_points:
             raise InvalidInput("which cluster? name it with --config, in cassandra.contact_points")
         return CassandraRows(settings, table, shape)
-    from penstock.pipeline.compare.log_rows import LogRows
+    from penstock.compare.log_rows import LogRows
 
     places = [place for place in find(name, str(table)) if not place.name]
     return LogRows([place.directory for place in places], table, shape, int(time.time()))

@@ -83,10 +83,10 @@ def replay(
 
     Those of the fold go back to the pipeline, which folds them with its next batch.
     """
+    from penstock.deliver.choice import make_sinks
     from penstock.pipeline.checkpoint import REPLAYED
     from penstock.pipeline.dead_letters import FOLD, give_back
     from penstock.pipeline.dead_letters import replay as deliver
-    from penstock.pipeline.sinks.choice import make_sinks
     from penstock.system.clock import SystemClock
 
     settings, store = _open(config)

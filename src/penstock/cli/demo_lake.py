@@ -15,14 +15,14 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.compare.comparison import Report, compare
+from penstock.compare.delta_rows import DeltaRows
+from penstock.compare.lake_rows import LakeShape
+from penstock.compare.log_rows import as_images
+from penstock.compare.sides import SourceRows
 from penstock.errors import DeliveryFailed, PenstockError
 from penstock.model.schema import TableSchema
 from penstock.pipeline import scratch
-from penstock.pipeline.compare.comparison import Report, compare
-from penstock.pipeline.compare.delta_rows import DeltaRows
-from penstock.pipeline.compare.lake_rows import LakeShape
-from penstock.pipeline.compare.log_rows import as_images
-from penstock.pipeline.compare.sides import SourceRows
 from penstock.pipeline.pipeline import Pipeline
 from penstock.pipeline.session import kill_java, spark_session
 from penstock.pipeline.status import PipelineStatus

@@ -137,7 +137,7 @@ def trace_settings(config: str) -> Loaded:
     """The same, with where each setting comes from. Variables win over both kinds of file."""
     from penstock import settings as settings_module
     from penstock.capture.cassandra.debezium import properties
-    from penstock.pipeline.sinks.kafka.debezium import pipeline_tree
+    from penstock.deliver.kafka.debezium import pipeline_tree
 
     if not properties.is_properties(config):
         return settings_module.trace(settings_module.read_toml(config), file=config)

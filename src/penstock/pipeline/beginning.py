@@ -13,22 +13,22 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from penstock.compare.delta_rows import DeltaRows
+from penstock.deliver.delta.sink import CURRENT, DeltaSink
+from penstock.deliver.lakehouse.plain_values import from_lake
+from penstock.deliver.lakehouse.values import to_lake
 from penstock.errors import InvalidInput, InvalidSetting, InvalidValue
 from penstock.filters.functions import Functions
+from penstock.fold.bootstrap import changes_of_rows, check_unused
+from penstock.fold.state import StateStore
 from penstock.model.batch import ChangeBatch
 from penstock.model.schema import TableId, TableSchema
 from penstock.pipeline.checkpoint import Checkpoint, usual_buckets
-from penstock.pipeline.compare.delta_rows import DeltaRows
 from penstock.pipeline.driver_lock import DriverLock
-from penstock.pipeline.fold.bootstrap import changes_of_rows, check_unused
-from penstock.pipeline.fold.state import StateStore
-from penstock.pipeline.records import row_type
-from penstock.pipeline.sinks.lakehouse.delta_sink import CURRENT, DeltaSink
-from penstock.pipeline.sinks.lakehouse.plain_values import from_lake
-from penstock.pipeline.sinks.lakehouse.values import to_lake
 from penstock.pipeline.source import source
-from penstock.pipeline.transforms.transforms import Transforms
+from penstock.records.records import row_type
 from penstock.system.clock import SystemClock
+from penstock.transforms.transforms import Transforms
 
 if TYPE_CHECKING:
     from penstock.settings import Settings

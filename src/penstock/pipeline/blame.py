@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
+from penstock.deliver.sink import Sink
 from penstock.errors import (
     ChangesLost,
     CorruptLog,
@@ -15,7 +16,6 @@ from penstock.errors import (
     SchemaRefused,
 )
 from penstock.model.schema import TableId, TableSchema
-from penstock.pipeline.sinks.sink import Sink
 
 # Errors of reading name tables of the source, others may name those of a target.
 _OF_LOGS = (CorruptLog, ChangesLost, PositionAhead)

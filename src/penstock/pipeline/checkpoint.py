@@ -30,11 +30,11 @@ from pathlib import Path
 from typing import Any
 
 from penstock.errors import CorruptCheckpoint, DeliveryFailed, InvalidSetting, StorageError
+from penstock.fold.bucket import RUNS
 from penstock.log import sealed
 from penstock.log.names import TEMPORARY
-from penstock.pipeline import spark_checkpoint, written_once
-from penstock.pipeline.fold.bucket import RUNS
-from penstock.system import json_text
+from penstock.pipeline import spark_checkpoint
+from penstock.system import json_text, written_once
 from penstock.system.files import OsFiles, make_durable_directory
 
 _VERSION = 1

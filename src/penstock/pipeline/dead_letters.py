@@ -14,7 +14,7 @@ import fcntl
 import json
 import re
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,26 +22,25 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.deliver.dead_letter import KEY_CHARACTERS_MAX, REASON_CHARACTERS_MAX
+from penstock.deliver.sink import DeadLetter, Delivered, Sink, Task
 from penstock.errors import (
     CorruptData,
     CorruptLog,
     DeadLettersFull,
     InvalidInput,
-    InvalidValue,
     StorageError,
     UnsupportedFormat,
 )
-from penstock.formats.arrow import arrow_schema, from_arrow, to_arrow
+from penstock.fold.distinct import REPLAYED
+from penstock.fold.poison import Poison
+from penstock.formats.arrow import to_arrow
 from penstock.log.names import directory_name
 from penstock.log.table_log import TableLog
 from penstock.model.batch import ChangeBatch
 from penstock.model.schema import TableSchema
-from penstock.pipeline.fold.distinct import REPLAYED
-from penstock.pipeline.fold.poison import Poison
-from penstock.pipeline.records import Records, row_type
-from penstock.pipeline.row_changes import cells, stamps
-from penstock.pipeline.sinks.json_lines import key_text
-from penstock.pipeline.sinks.sink import DeadLetter, Delivered, Sink, Task
+from penstock.records.json_lines import key_text
+from penstock.records.records import Records, row_type
 from penstock.settings import RecordType
 from penstock.system import json_text
 from penstock.system.checksum import crc32
@@ -53,32 +52,8 @@ _NAME = re.compile(r"batch-(\d{20})\.jsonl")
 _END = re.compile(rb'\{"letters":(\d+),"crc32":"([0-9a-f]{8})"\}\n')
 _TEMPORARY = ".tmp"
 _BYTES_MAX = 1 << 30
-_REASON_CHARACTERS_MAX = 2000
 # Stands for a sink's name in the letters of changes that no sink was given, because they cannot be folded.
 FOLD = "fold"
-_KEY_CHARACTERS_MAX = 4096
-
-
-def dead_letter(
-    sink: str, records: Records, number: int, reason: str, record: RecordType = RecordType.AFTER
-) -> DeadLetter:
-    """The letter of one record, with all that is needed to deliver it again."""
-    one = records.take([number])
-    changes, whole = one.changes, False
-    if record is not RecordType.CHANGE and one.after is not None:
-        # A row can hold what no change can say as a whole, such as a list with an item of no bytes: then the change
-        # itself is kept, because a letter that cannot be written would stop the batch for ever.
-        with suppress(InvalidValue):
-            changes, whole = _whole_row(one), True
-    return DeadLetter(
-        sink=sink,
-        table=str(records.schema.table),
-        key=key_text(one.changes)[0].as_py()[:_KEY_CHARACTERS_MAX],
-        reason=reason[:_REASON_CHARACTERS_MAX],
-        schema=records.schema,
-        row=bytes(changes.rows),
-        whole=whole,
-    )
 
 
 def poison_letter(poison: Poison) -> DeadLetter:
@@ -91,37 +66,11 @@ def poison_letter(poison: Poison) -> DeadLetter:
     return DeadLetter(
         sink=FOLD,
         table=str(poison.schema.table),
-        key=key[:_KEY_CHARACTERS_MAX],
-        reason=poison.reason[:_REASON_CHARACTERS_MAX],
+        key=key[:KEY_CHARACTERS_MAX],
+        reason=poison.reason[:REASON_CHARACTERS_MAX],
         schema=poison.schema,
         row=poison.row,
     )
-
-
-def _whole_row(records: Records) -> ChangeBatch:
-    """Rows as changes that say all of it: each cell set, and the version as the time of the marker or the deletion."""
-    schema = records.schema
-    batch = to_arrow(records.changes)
-    assert records.after is not None
-    there = records.after.is_valid()
-    columns: dict[str, pa.Array] = {name: batch.column(name) for name in batch.schema.names}
-    columns["marker"] = stamps(batch.schema.field("marker").type, there, records.versions)
-    columns["deletion"] = stamps(batch.schema.field("deletion").type, pc.invert(there), records.versions)
-    if schema.cells:
-        columns["cells"] = cells(batch.schema.field("cells").type, records.after)
-    if records.before is not None:
-        type_ = batch.schema.field("before").type
-        old = [
-            pa.StructArray.from_arrays(
-                [pc.struct_field(records.before, [c.name])], fields=list(type_.field(c.name).type)
-            )
-            for c in schema.columns
-        ]
-        columns["before"] = pa.StructArray.from_arrays(
-            old, fields=list(type_), mask=pc.invert(records.before.is_valid())
-        )
-    wanted = arrow_schema(schema)
-    return from_arrow(schema, pa.RecordBatch.from_arrays([columns[name] for name in wanted.names], schema=wanted))
 
 
 def records_of(schema: TableSchema, rows: Sequence[bytes], record: RecordType) -> Records:

@@ -18,6 +18,11 @@ from typing import Any
 import numpy as np
 
 from penstock.errors import InvalidInput, PenstockError, StorageError
+from penstock.fold import manifest as manifests
+from penstock.fold.bucket import RUNS
+from penstock.fold.entries import Content, Entries, binary_array, joined_bytes
+from penstock.fold.manifest import BucketRuns, Manifest
+from penstock.fold.state_file import Run, RunId, write_run
 from penstock.log import erasure
 from penstock.log.forgotten import TELLING_BYTES, Target, Wanted
 from penstock.log.names import TEMPORARY, directory_name
@@ -26,11 +31,6 @@ from penstock.pipeline import scratch
 from penstock.pipeline.checkpoint import REPAIRED, REPLAYED, SCRATCH
 from penstock.pipeline.dead_letters import DeadLetterStore, StoredLetter
 from penstock.pipeline.driver_lock import DriverLock
-from penstock.pipeline.fold import manifest as manifests
-from penstock.pipeline.fold.bucket import RUNS
-from penstock.pipeline.fold.entries import Content, Entries, binary_array, joined_bytes
-from penstock.pipeline.fold.manifest import BucketRuns, Manifest
-from penstock.pipeline.fold.state_file import Run, RunId, write_run
 from penstock.system.files import OsFiles
 
 Targets = Callable[[TableSchema], Sequence[Target]]

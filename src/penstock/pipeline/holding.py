@@ -16,10 +16,10 @@ from dataclasses import replace
 import structlog
 
 from penstock.errors import PenstockError, Retry
+from penstock.fold.state import StateStore
 from penstock.log.names import directory_name
 from penstock.model.schema import TableId
 from penstock.pipeline.checkpoint import Checkpoint
-from penstock.pipeline.fold.state import StateStore
 from penstock.pipeline.source.held import Held
 from penstock.pipeline.troubles import Trouble, Troubles, reason_of
 from penstock.system.clock import Clock

@@ -21,31 +21,31 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import structlog
 
+from penstock.deliver.choice import make_sinks
 from penstock.errors import DeliveryFailed, PenstockError, Retry, ServerFailed, StorageError, ToolMissing
 from penstock.filters.functions import Functions
+from penstock.fold.eras import Eras, EraStore, Header, prepared_as
+from penstock.fold.state import StateStore
 from penstock.log.refusal import exhausted
 from penstock.model.schema import TableId, TableSchema
 from penstock.pipeline import dead_letters, outcome, scratch
 from penstock.pipeline.blame import blamed, prepare
 from penstock.pipeline.checkpoint import SCRATCH, Checkpoint, usual_buckets
 from penstock.pipeline.driver_lock import DriverLock
-from penstock.pipeline.eras import Eras, EraStore, Header, prepared_as
-from penstock.pipeline.fold.state import StateStore
 from penstock.pipeline.holding import Holding
 from penstock.pipeline.outcome import Outcome
 from penstock.pipeline.preflight import check_source
 from penstock.pipeline.session import last_words, spark_session
-from penstock.pipeline.sinks.choice import make_sinks
 from penstock.pipeline.source import source
 from penstock.pipeline.source.options import parse
 from penstock.pipeline.source.reach import parse as parse_reach
 from penstock.pipeline.spark_errors import java_gone, penstock_error
 from penstock.pipeline.status import RUNS, PipelineStatus, StatusBoard
 from penstock.pipeline.task import TaskPlan, asked, run
-from penstock.pipeline.transforms.transforms import Transforms, check_against
 from penstock.pipeline.worker_process import task_begins
 from penstock.settings import OnTrouble, Settings
 from penstock.system.clock import Clock, SystemClock
+from penstock.transforms.transforms import Transforms, check_against
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

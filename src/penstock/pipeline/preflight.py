@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 
+from penstock.deliver.choice import make_sinks
 from penstock.errors import InvalidSetting
 from penstock.filters.functions import Functions
-from penstock.pipeline.sinks.choice import make_sinks
-from penstock.pipeline.transforms.transforms import Transforms
 from penstock.settings import Settings
+from penstock.transforms.transforms import Transforms
 
 
 def check(settings: Settings) -> None:

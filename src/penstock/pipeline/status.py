@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from penstock.pipeline import outages
-from penstock.pipeline.outages import Outage
+from penstock.deliver import outages
+from penstock.deliver.outages import Outage
 from penstock.pipeline.outcome import Outcome
 from penstock.pipeline.troubles import Trouble
 

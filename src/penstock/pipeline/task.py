@@ -14,21 +14,22 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from penstock.deliver.sink import Sink, Task, Writer
 from penstock.errors import PenstockError, TargetRefused
 from penstock.filters.functions import Functions
+from penstock.fold import poison
+from penstock.fold.bucket import BucketState
+from penstock.fold.eras import Header, Move, prepared_as
+from penstock.fold.folder import Folder
 from penstock.log.refusal import exhausted
 from penstock.model.schema import TableId, TableSchema
-from penstock.pipeline import dead_letters, outcome, runs
-from penstock.pipeline.eras import Header, Move, prepared_as
-from penstock.pipeline.fold import poison
-from penstock.pipeline.fold.bucket import BucketState
-from penstock.pipeline.fold.folder import Folder
+from penstock.pipeline import dead_letters, outcome
 from penstock.pipeline.outcome import Outcome
-from penstock.pipeline.records import Records
-from penstock.pipeline.runs import Run
-from penstock.pipeline.sinks.sink import Sink, Task, Writer
-from penstock.pipeline.transforms.transforms import Transforms
+from penstock.records import runs
+from penstock.records.records import Records
+from penstock.records.runs import Run
 from penstock.settings import MergeSettings, RecordType, TransformSettings
+from penstock.transforms.transforms import Transforms
 
 
 @dataclass(frozen=True, slots=True)

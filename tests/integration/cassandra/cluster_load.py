@@ -13,8 +13,8 @@ import pyarrow as pa
 from cassandra.cluster import Session
 from cassandra.query import SimpleStatement
 
+from penstock.deliver.lakehouse.types import lake_schema
 from penstock.model.schema import TableSchema
-from penstock.pipeline.sinks.lakehouse.types import lake_schema
 from tests.integration.cassandra.answers import Asker, quoted
 
 TABLES = ("things", "plain", "hits")

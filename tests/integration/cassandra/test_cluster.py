@@ -29,14 +29,14 @@ from penstock.capture.cassandra.agent.agent import Agent
 from penstock.capture.cassandra.schema import query as schema_query
 from penstock.capture.cassandra.schema.table import CassandraTable
 from penstock.cli.main import main
+from penstock.compare.lake_rows import LakeShape
 from penstock.formats import avro
 from penstock.log.reader import LogReader
 from penstock.model.batch import ChangeBatch
 from penstock.model.schema import TableId, TableSchema
-from penstock.pipeline.compare.lake_rows import LakeShape
-from penstock.pipeline.fold import keys
-from penstock.pipeline.records import Records
-from penstock.pipeline.runs import Run
+from penstock.records import keys
+from penstock.records.records import Records
+from penstock.records.runs import Run
 from penstock.sandbox.cassandra_server import STORAGE_PORT, CassandraServer
 from penstock.settings import AgentSettings, CassandraSettings, RecordType, Settings
 from tests import folding

@@ -18,16 +18,16 @@ from cassandra.cluster import Session
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 from penstock.cli.main import main
+from penstock.compare.cassandra_rows import CassandraRows
+from penstock.compare.comparison import Kind, compare
+from penstock.compare.delta_rows import DeltaRows
+from penstock.compare.lake_rows import LakeShape
+from penstock.compare.repair import repair
+from penstock.deliver.lakehouse.types import lake_schema
 from penstock.errors import InvalidInput
 from penstock.log.reader import LogReader
 from penstock.log.subscription import Subscription
 from penstock.model.schema import TableId
-from penstock.pipeline.compare.cassandra_rows import CassandraRows
-from penstock.pipeline.compare.comparison import Kind, compare
-from penstock.pipeline.compare.delta_rows import DeltaRows
-from penstock.pipeline.compare.lake_rows import LakeShape
-from penstock.pipeline.compare.repair import repair
-from penstock.pipeline.sinks.lakehouse.types import lake_schema
 from penstock.sandbox.cassandra_server import CassandraServer
 from penstock.settings import CassandraSettings, Settings
 from penstock.settings.cassandra import SnapshotSettings

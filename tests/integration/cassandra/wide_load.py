@@ -28,8 +28,8 @@ from cassandra.protocol import ErrorMessage
 from deltalake import DeltaTable, QueryBuilder
 
 from penstock.capture.cassandra.schema import query as schema_query
+from penstock.deliver.lakehouse.types import lake_schema
 from penstock.model.schema import TableSchema
-from penstock.pipeline.sinks.lakehouse.types import lake_schema
 from tests.counted import differences
 from tests.integration.cassandra import cluster_load
 from tests.integration.cassandra.answers import Asker, quoted

@@ -10,8 +10,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from penstock.pipeline.sinks.kafka.kafka_sink import KafkaSink
-from penstock.pipeline.sinks.sink import Task
+from penstock.deliver.kafka.sink import KafkaSink
+from penstock.deliver.sink import Task
 from penstock.settings.kafka import KafkaSettings
 from tests.kafka_records import NOW_US, USERS, records_of, user
 

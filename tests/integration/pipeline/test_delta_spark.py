@@ -8,6 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from penstock.deliver.delta.sink import DeltaSink
+from penstock.deliver.lakehouse.history import scd2_query
 from penstock.errors import DeliveryFailed
 from penstock.formats import avro
 from penstock.formats.arrow import to_arrow
@@ -15,9 +17,7 @@ from penstock.model import types
 from penstock.model.change import Change, Op, Set
 from penstock.model.schema import Column, Role, TableId, TableSchema
 from penstock.model.types import Kind
-from penstock.pipeline.records import Records, row_type
-from penstock.pipeline.sinks.lakehouse.delta_sink import DeltaSink
-from penstock.pipeline.sinks.lakehouse.history import scd2_query
+from penstock.records.records import Records, row_type
 from penstock.settings.sinks import DeltaSettings
 from tests.every_type import EVERY_TYPE
 from tests.integration.pipeline.delta_spark import Sql

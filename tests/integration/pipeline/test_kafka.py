@@ -22,15 +22,15 @@ import fastavro
 import pytest
 import structlog
 
+from penstock.deliver import outages
+from penstock.deliver.kafka.connection import KEPT
+from penstock.deliver.kafka.sink import KafkaSink
+from penstock.deliver.sink import Delivered, Task, Writer
 from penstock.errors import SchemaRefused
 from penstock.model import types as t
 from penstock.model.change import Change, Op, Set
 from penstock.model.schema import Column, Role, TableId, TableSchema
-from penstock.pipeline import outages
-from penstock.pipeline.records import Records
-from penstock.pipeline.sinks.kafka.connection import KEPT
-from penstock.pipeline.sinks.kafka.kafka_sink import KafkaSink
-from penstock.pipeline.sinks.sink import Delivered, Task, Writer
+from penstock.records.records import Records
 from penstock.sandbox.apicurio_registry import ApicurioRegistry
 from penstock.sandbox.kafka_broker import KafkaBroker
 from penstock.settings.kafka import KafkaSettings

@@ -26,11 +26,11 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
+from penstock.deliver.kafka import connection, transactions
+from penstock.deliver.kafka.connection import KEPT, Kept
+from penstock.deliver.kafka.sink import KafkaSink
+from penstock.deliver.sink import Task
 from penstock.errors import DeliveryInDoubt, InvalidSetting, TargetRefused
-from penstock.pipeline.sinks.kafka import connection, transactions
-from penstock.pipeline.sinks.kafka.connection import KEPT, Kept
-from penstock.pipeline.sinks.kafka.kafka_sink import KafkaSink
-from penstock.pipeline.sinks.sink import Task
 from penstock.sandbox.kafka_broker import KafkaBroker
 from penstock.settings.kafka import KafkaSettings
 from tests.integration.pipeline.topic import PATIENCE_S, consumed, forget_groups

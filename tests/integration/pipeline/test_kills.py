@@ -31,7 +31,7 @@ from confluent_kafka.admin import AdminClient
 
 from penstock.capture.cassandra.agent.agent import Agent
 from penstock.capture.cassandra.agent.status import AgentStatus
-from penstock.pipeline.fold import manifest
+from penstock.fold import manifest
 from penstock.sandbox.cassandra_jars import LATEST
 from penstock.sandbox.cassandra_server import CassandraServer
 from penstock.sandbox.kafka_broker import KafkaBroker

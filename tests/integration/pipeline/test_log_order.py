@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from penstock.compare.comparison import compare
+from penstock.compare.delta_rows import DeltaRows
+from penstock.compare.lake_rows import LakeShape
+from penstock.compare.log_rows import LogRows
 from penstock.model import types as t
 from penstock.model.change import Change, Op, Origin, Set, Transaction
 from penstock.model.schema import Column, Order, Role, TableId, TableSchema
-from penstock.pipeline.compare.comparison import compare
-from penstock.pipeline.compare.delta_rows import DeltaRows
-from penstock.pipeline.compare.lake_rows import LakeShape
-from penstock.pipeline.compare.log_rows import LogRows
 from penstock.settings import RecordType
 from tests.integration.pipeline.test_pipeline import put, records, rows, run, settings
 

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 
-from penstock.pipeline.sinks.kafka.connection import KEPT, Connection
-from penstock.pipeline.sinks.kafka.kafka_sink import KafkaSink
-from penstock.pipeline.sinks.kafka.parcels import Parcel
-from penstock.pipeline.sinks.kafka.transactions import TransactionalWriter
-from penstock.pipeline.sinks.sink import Task
+from penstock.deliver.kafka.connection import KEPT, Connection
+from penstock.deliver.kafka.parcels import Parcel
+from penstock.deliver.kafka.sink import KafkaSink
+from penstock.deliver.kafka.transactions import TransactionalWriter
+from penstock.deliver.sink import Task
 from penstock.sandbox.kafka_broker import KafkaBroker
 from penstock.settings.kafka import KafkaSettings
 from tests.integration.pipeline.kafka_proxy import KafkaProxy

@@ -14,25 +14,25 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 
+from penstock.compare.comparison import compare
+from penstock.compare.delta_rows import DeltaRows
+from penstock.compare.lake_rows import LakeShape
+from penstock.compare.log_rows import LogRows
+from penstock.deliver.delta.sink import DeltaSink
+from penstock.deliver.files.sink import FilesSink
 from penstock.errors import (
     DeliveryFailed,
     InvalidSetting,
     InvalidStatement,
     PenstockError,
 )
+from penstock.fold.state import StateStore
 from penstock.formats import avro
 from penstock.log.table_log import TableLog
 from penstock.model import types as t
 from penstock.model.change import Change, Deleted, Expiry, Marker, Op, Set
 from penstock.model.schema import Column, Role, TableId, TableSchema
-from penstock.pipeline.compare.comparison import compare
-from penstock.pipeline.compare.delta_rows import DeltaRows
-from penstock.pipeline.compare.lake_rows import LakeShape
-from penstock.pipeline.compare.log_rows import LogRows
-from penstock.pipeline.fold.state import StateStore
 from penstock.pipeline.pipeline import Pipeline
-from penstock.pipeline.sinks.files import FilesSink
-from penstock.pipeline.sinks.lakehouse.delta_sink import DeltaSink
 from penstock.sandbox.cluster import Cluster
 from penstock.sandbox.consistency import Consistency
 from penstock.sandbox.workload import TABLES, Workload

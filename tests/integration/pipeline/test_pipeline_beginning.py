@@ -12,13 +12,13 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 from penstock.cli.main import main
+from penstock.deliver.lakehouse.types import lake_schema
 from penstock.formats import avro
 from penstock.log.table_log import TableLog
 from penstock.model import types as t
 from penstock.model.change import Change, Deletion, Delta, Element, Marker, Op, Set
 from penstock.model.schema import Column, Role, TableId, TableSchema
 from penstock.pipeline.pipeline import Pipeline
-from penstock.pipeline.sinks.lakehouse.types import lake_schema
 from penstock.settings import load
 
 if TYPE_CHECKING:

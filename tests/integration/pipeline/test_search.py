@@ -17,17 +17,17 @@ from urllib.parse import quote
 
 import pytest
 
+from penstock.compare.comparison import Kind, compare
+from penstock.compare.repair import repair
+from penstock.compare.search_rows import SearchRows, SearchShape, search_settings
+from penstock.deliver.search.sink import SearchSink
+from penstock.deliver.sink import Delivered, Task
 from penstock.errors import DeliveryFailed, SchemaRefused
 from penstock.model import types as t
 from penstock.model.change import Change, Marker, Op
 from penstock.model.schema import Column, Role, TableId, TableSchema
-from penstock.pipeline.compare.comparison import Kind, compare
-from penstock.pipeline.compare.repair import repair
-from penstock.pipeline.compare.search_rows import SearchRows, SearchShape, search_settings
 from penstock.pipeline.dead_letters import DeadLetterStore, replay
-from penstock.pipeline.records import Records
-from penstock.pipeline.sinks.search.search_sink import SearchSink
-from penstock.pipeline.sinks.sink import Delivered, Task
+from penstock.records.records import Records
 from penstock.sandbox.elasticsearch_server import ElasticsearchServer
 from penstock.sandbox.opensearch_server import OpenSearchServer
 from penstock.sandbox.search_server import SearchServer

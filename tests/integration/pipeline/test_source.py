@@ -18,10 +18,10 @@ from penstock.log.reader import LogReader
 from penstock.log.table_log import TableLog
 from penstock.model import types as t
 from penstock.model.position import Position
-from penstock.pipeline import runs
 from penstock.pipeline.source.flat import RESERVED, FlatBatches, flat_schema
 from penstock.pipeline.source.reach import from_offset
 from penstock.pipeline.source.stretches import Gathered
+from penstock.records import runs
 from penstock.serve.http import HttpServer
 from penstock.serve.log_blocks import LogBlocks
 from penstock.settings import HttpSettings, RetentionSettings

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from penstock.cli.main import main
+from penstock.deliver.delta.sink import DeltaSink
+from penstock.deliver.iceberg.sink import IcebergSink
+from penstock.deliver.search.sink import SearchSink
+from penstock.deliver.sink import Task
 from penstock.formats import avro
 from penstock.log.table_log import TableLog
 from penstock.model.change import Change, Marker, Op, Set
-from penstock.pipeline.sinks.lakehouse.delta_sink import DeltaSink
-from penstock.pipeline.sinks.lakehouse.iceberg_sink import IcebergSink
-from penstock.pipeline.sinks.search.search_sink import SearchSink
-from penstock.pipeline.sinks.sink import Task
 from penstock.settings.sinks import DeltaSettings, IcebergSettings, SearchSettings
 from tests.lake_records import SCHEMA, by_key, deliver, query, records
 from tests.row_records import put, records_of

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from penstock.cli.main import main
+from penstock.fold.poison import Poison
 from penstock.formats import avro
 from penstock.log.reader import LogReader
 from penstock.model.change import Change, Op, Set
 from penstock.pipeline.dead_letters import DeadLetterStore, poison_letter
-from penstock.pipeline.fold.poison import Poison
 from tests import sample
 
 

@@ -16,8 +16,8 @@ import pytest
 
 from penstock.cli import output
 from penstock.cli.main import main
+from penstock.deliver.choice import make_sinks
 from penstock.errors import InvalidSetting, PenstockError, SparkFailed, StorageError
-from penstock.pipeline.sinks.choice import make_sinks
 from penstock.settings import Settings
 from penstock.settings.pipeline import PipelineSettings
 from penstock.system import extras, kernels

@@ -13,7 +13,10 @@ import pytest
 from deltalake import write_deltalake
 
 from penstock.cli.main import main
+from penstock.deliver.lakehouse.types import lake_schema
 from penstock.errors import InvalidInput, InvalidSetting, InvalidValue, PipelineLocked
+from penstock.fold import bootstrap
+from penstock.fold.state import StateStore
 from penstock.log.table_log import TableLog
 from penstock.model import types as t
 from penstock.model.change import Change, Op, Set
@@ -21,9 +24,6 @@ from penstock.model.schema import Column, Role, TableId, TableSchema
 from penstock.pipeline.beginning import begin_from_delta, rehearse_from_delta
 from penstock.pipeline.checkpoint import Checkpoint
 from penstock.pipeline.driver_lock import DriverLock
-from penstock.pipeline.fold import bootstrap
-from penstock.pipeline.fold.state import StateStore
-from penstock.pipeline.sinks.lakehouse.types import lake_schema
 from penstock.settings import PipelineSettings, RecordType, Settings, TransformSettings
 from penstock.settings.sinks import DeltaSettings
 from tests.folding import Pipeline, runs_of

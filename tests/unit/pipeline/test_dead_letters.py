@@ -13,15 +13,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from penstock.deliver.dead_letter import dead_letter
+from penstock.deliver.sink import DeadLetter, Delivered, Sink, Task, Writer
 from penstock.errors import CorruptData, DeadLettersFull, InvalidInput, StorageError, UnsupportedFormat
 from penstock.formats import avro
 from penstock.model import types
 from penstock.model.batch import ChangeBatch
 from penstock.model.change import Change, Deletion, Delta, Element, Marker, Op
 from penstock.model.schema import Column, TableSchema
-from penstock.pipeline.dead_letters import DeadLetterStore, dead_letter, records_of, replay
-from penstock.pipeline.records import Records, images
-from penstock.pipeline.sinks.sink import DeadLetter, Delivered, Sink, Task, Writer
+from penstock.pipeline.dead_letters import DeadLetterStore, records_of, replay
+from penstock.records.records import Records, images
 from penstock.settings import RecordType
 from tests import row_records, sample
 from tests.every_type import every_type_table

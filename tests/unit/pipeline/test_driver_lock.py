@@ -17,9 +17,10 @@ from typing import Any
 import pytest
 
 from penstock.errors import PipelineFenced, PipelineLocked
-from penstock.pipeline import driver_lock, written_once
+from penstock.fold.state import StateStore
+from penstock.pipeline import driver_lock
 from penstock.pipeline.driver_lock import DriverLock
-from penstock.pipeline.fold.state import StateStore
+from penstock.system import written_once
 from tests.query_stand_in import Query
 from tests.unit.pipeline.test_losses import STEPS, person, put, rows, settings, times
 
@@ -97,7 +98,7 @@ def test_state_of_a_batch_is_committed_by_one_driver_only(tmp_path: Path, monkey
     store.commit(0, {})
     with monkeypatch.context() as patched:
         # Another one has come between the look and the write.
-        patched.setattr("penstock.pipeline.fold.manifest.batches", lambda _: [])
+        patched.setattr("penstock.fold.manifest.batches", lambda _: [])
         with pytest.raises(PipelineFenced, match="another driver has committed"):
             store.commit(0, {0: json.dumps({"runs": [], "expired_to": 5, "due_s": 0}).encode()})
     assert store.next_due_s() is None

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from penstock.cli.main import main
+from penstock.deliver.sink import DeadLetter
 from penstock.errors import InvalidInput, PipelineLocked
 from penstock.formats import avro
 from penstock.log.forgotten import Target, target
@@ -22,7 +23,6 @@ from penstock.model.schema import Column, Role, TableId, TableSchema
 from penstock.pipeline.dead_letters import DeadLetterStore
 from penstock.pipeline.driver_lock import DriverLock
 from penstock.pipeline.erasure import StateReport, erase
-from penstock.pipeline.sinks.sink import DeadLetter
 from penstock.settings import RecordType
 from tests.folding import Pipeline, runs_of
 

@@ -23,7 +23,13 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 
 from penstock.capture.cassandra.agent.status import AgentStatus
+from penstock.deliver.delta.sink import DeltaSink
+from penstock.deliver.files import sink as files_sink
+from penstock.deliver.files.sink import FilesSink
+from penstock.deliver.lakehouse.storage import Storage
 from penstock.errors import ChangesLost, CorruptCheckpoint, PenstockError, PositionAhead, Retry, StorageError
+from penstock.fold import bucket, manifest
+from penstock.fold.state import StateStore
 from penstock.formats import avro
 from penstock.log import retention, sealed
 from penstock.log.checkpoint import Checkpoint as LogCheckpoint
@@ -36,13 +42,7 @@ from penstock.model.change import Change, Deleted, Marker, Op, Origin, Set
 from penstock.model.schema import Column, Role, TableId, TableSchema
 from penstock.pipeline.checkpoint import Checkpoint
 from penstock.pipeline.dead_letters import DeadLetterStore
-from penstock.pipeline.fold import bucket, manifest
-from penstock.pipeline.fold.state import StateStore
 from penstock.pipeline.pipeline import Pipeline
-from penstock.pipeline.sinks import files as files_sink
-from penstock.pipeline.sinks.files import FilesSink
-from penstock.pipeline.sinks.lakehouse.delta_sink import DeltaSink
-from penstock.pipeline.sinks.lakehouse.storage import Storage
 from penstock.pipeline.source.planner import Planner
 from penstock.serve.http import HttpServer
 from penstock.serve.log_blocks import LogBlocks

@@ -9,22 +9,23 @@ from typing import ClassVar
 import pyarrow as pa
 import pytest
 
+from penstock.deliver.sink import DeadLetter, Delivered, Sink, Task, Writer
 from penstock.errors import CorruptLog, InvalidValue
+from penstock.fold import poison
+from penstock.fold.eras import Header, prepared_as
+from penstock.fold.state import StateStore
 from penstock.formats import avro
 from penstock.model import types
 from penstock.model.batch import ChangeBatch
 from penstock.model.change import Change, Marker, Op, Set
 from penstock.model.schema import Column, Role, TableId, TableSchema
-from penstock.pipeline import dead_letters, outcome, runs, task
-from penstock.pipeline.eras import Header, prepared_as
-from penstock.pipeline.fold import keys, poison
-from penstock.pipeline.fold.state import StateStore
+from penstock.pipeline import dead_letters, outcome, task
 from penstock.pipeline.outcome import Outcome
-from penstock.pipeline.records import Records
-from penstock.pipeline.runs import Run
-from penstock.pipeline.sinks.sink import DeadLetter, Delivered, Sink, Task, Writer
 from penstock.pipeline.status import StatusBoard
 from penstock.pipeline.task import TaskPlan
+from penstock.records import keys, runs
+from penstock.records.records import Records
+from penstock.records.runs import Run
 from penstock.settings import MergeSettings, RecordType, TransformSettings
 
 SCHEMA = TableSchema(

@@ -14,6 +14,7 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from structlog.testing import capture_logs
 
+from penstock.deliver.files.sink import FilesSink
 from penstock.errors import (
     CorruptCheckpoint,
     CorruptLog,
@@ -23,6 +24,7 @@ from penstock.errors import (
     StorageError,
     TargetRefused,
 )
+from penstock.fold.state import StateStore
 from penstock.formats import avro
 from penstock.log.checkpoint import Checkpoint as LogCheckpoint
 from penstock.log.checkpoint import load_all
@@ -31,9 +33,7 @@ from penstock.model.change import Change, Expiry, Marker, Op, Set
 from penstock.model.schema import TableId, TableSchema
 from penstock.pipeline.blame import blamed, prepare
 from penstock.pipeline.checkpoint import Checkpoint
-from penstock.pipeline.fold.state import StateStore
 from penstock.pipeline.pipeline import Pipeline
-from penstock.pipeline.sinks.files import FilesSink
 from penstock.pipeline.source.planner import Planner
 from penstock.pipeline.troubles import Trouble, Troubles
 from penstock.settings import PipelineSettings, RecordType, Settings

@@ -35,9 +35,8 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from penstock.errors import InvalidSetting, PenstockError
+from penstock.fold.eras import Header, prepared_as
 from penstock.model.schema import TableId, TableSchema
-from penstock.pipeline.eras import Header, prepared_as
-from penstock.pipeline.runs import RUN_SCHEMA
 from penstock.pipeline.source.admission import Limits
 from penstock.pipeline.source.held import NOTHING, Held, naming
 from penstock.pipeline.source.options import RUNS, Retention, SourceOptions, parse
@@ -49,6 +48,7 @@ from penstock.pipeline.source.reach import parse as parse_reach
 from penstock.pipeline.source.stretches import gather, read_runs
 from penstock.pipeline.source.wake import Wake
 from penstock.pipeline.worker_process import task_begins
+from penstock.records.runs import RUN_SCHEMA
 from penstock.system.clock import SystemClock
 
 # What only the flat shape needs is imported with it: a pipeline's query is ready sooner without.

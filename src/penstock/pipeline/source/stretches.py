@@ -20,12 +20,12 @@ from penstock.log.reader import LogReader
 from penstock.log.refusal import refused
 from penstock.model.batch import ChangeBatch
 from penstock.model.schema import Era, Order, TableId, TableSchema
-from penstock.pipeline import runs
-from penstock.pipeline.fold._groups import Contents
-from penstock.pipeline.fold.keys import Part, split
-from penstock.pipeline.runs import Run
 from penstock.pipeline.source.backlog import Stretch
 from penstock.pipeline.source.places import Address
+from penstock.records import runs
+from penstock.records._groups import Contents
+from penstock.records.keys import Part, split
+from penstock.records.runs import Run
 
 # Blocks are put together up to about this size before they are worked on.
 GATHER_BYTES = 2 << 20

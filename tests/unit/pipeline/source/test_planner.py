@@ -21,7 +21,6 @@ from penstock.log.subscription import Subscription
 from penstock.log.table_log import TableLog
 from penstock.model import types as t
 from penstock.model.schema import TableId, TableSchema
-from penstock.pipeline import runs
 from penstock.pipeline.source.admission import Limits
 from penstock.pipeline.source.held import Held
 from penstock.pipeline.source.options import parse
@@ -31,6 +30,7 @@ from penstock.pipeline.source.portions import Piece
 from penstock.pipeline.source.reach import Reach, from_offset, to_offset
 from penstock.pipeline.source.stretches import gather, read_runs
 from penstock.pipeline.source.table_version import TableVersion
+from penstock.records import runs
 from penstock.settings import LogSettings, RetentionSettings
 from penstock.system.files import OsFiles
 from tests.many_logs import SMALL_FILES, batch, ids_in, remove_first_files, schema_of, with_column, write

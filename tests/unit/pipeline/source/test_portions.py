@@ -8,13 +8,13 @@ import pyarrow as pa
 import pytest
 
 from penstock.formats import avro
-from penstock.pipeline import runs
-from penstock.pipeline.runs import Run
 from penstock.pipeline.source.options import parse
 from penstock.pipeline.source.places import access, open_reader
 from penstock.pipeline.source.planner import Planner
 from penstock.pipeline.source.portions import Piece, copied_tables
 from penstock.pipeline.source.stretches import gather, read_runs
+from penstock.records import runs
+from penstock.records.runs import Run
 from tests.many_logs import SMALL_FILES, write
 
 NODES = ("n1", "n2", "n3")

@@ -1,0 +1,1 @@
+"""The console sink: records as lines of JSON on standard output."""

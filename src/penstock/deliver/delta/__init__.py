@@ -1,0 +1,1 @@
+"""The Delta sink: current rows and the history of changes in Delta tables."""

@@ -1,0 +1,1 @@
+"""The files sink: records as JSON lines, Parquet, CSV or Avro files."""

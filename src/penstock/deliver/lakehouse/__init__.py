@@ -1,0 +1,1 @@
+"""What lakehouse tables share: types and values, how columns evolve, history, spooled rows, the index of keys."""

@@ -1,0 +1,31 @@
+# The C types of _json_text.py.
+import cython
+
+from penstock.formats._rows cimport Input
+from penstock.envelopes._output cimport Output
+from penstock.envelopes._tree cimport (
+    ABSENT, BOOL, BYTES, CELL, COUNTER_DELTA, DECIMAL_DOUBLE, DECIMAL_TEXT, DELTA, DOUBLE, DURATION, FIELD_DELTA, FLOAT,
+    INET, INT, KEY_CELL, LIST, MAP, OBJECT, STRING, STRUCT, UUID, VALUE, VARINT_LONG, VARINT_TEXT, WORD,
+    Tree,
+)
+
+
+cdef class JsonText(Tree):
+    @cython.locals(kind=cython.int)
+    cdef int write(self, int node, Py_ssize_t index) except -1
+    cdef int null(self) except -1
+    @cython.locals(step=cython.int, child=cython.int)
+    cdef int write_struct(self, int node, Py_ssize_t index) except -1
+    @cython.locals(start=cython.Py_ssize_t)
+    cdef int write_string(self, int node, Py_ssize_t index) except -1
+    @cython.locals(kind=cython.int, start=cython.Py_ssize_t)
+    cdef int write_text(self, int node, Py_ssize_t index) except -1
+    @cython.locals(kind=cython.int)
+    cdef int write_number(self, int node, Py_ssize_t index) except -1
+    cdef int write_double(self, double value) except -1
+    @cython.locals(start=cython.Py_ssize_t, stop=cython.Py_ssize_t, at=cython.Py_ssize_t, pairs=cython.bint, is_object=cython.bint)
+    cdef int write_items(self, int node, Py_ssize_t index) except -1
+    @cython.locals(found=cython.int, known=cython.bint, deletion=cython.longlong)
+    cdef int write_cell(self, int node, Py_ssize_t index) except -1
+    @cython.locals(field=cython.int, child=cython.int, at=cython.Py_ssize_t)
+    cdef int write_fields(self, int node, Py_ssize_t index) except -1

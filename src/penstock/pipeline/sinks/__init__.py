@@ -1,1 +1,0 @@
-"""Targets of the pipeline; each is one module or package with one section of settings."""
