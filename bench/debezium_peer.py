@@ -19,10 +19,11 @@ from typing import Self
 
 from bench.harness import ROOT, CheckFailed, cpu_s_of, memory_of
 from bench.kafka_broker import Broker
-from penstock.sandbox import cassandra_jars, maven
+from penstock.sandbox import cassandra_jars
 from penstock.sandbox.cassandra_server import module_options
 from penstock.sandbox.java_process import free_port
 from penstock.system.java import java_major
+from testkit import maven
 
 HERE = Path(__file__).resolve().parent / "debezium"
 PLACE = ROOT / ".cache" / "debezium"

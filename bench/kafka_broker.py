@@ -18,7 +18,7 @@ from typing import Any, Self
 
 from bench.harness import ROOT, CheckFailed, cpu_s_of, say
 from penstock.errors import ServerFailed
-from penstock.sandbox import kafka_broker
+from testkit import kafka_broker
 
 HERE = Path(__file__).resolve().parent / "kafka"
 CACHE = ROOT / ".cache"

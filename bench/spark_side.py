@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from bench.harness import ROOT, CheckFailed, memory_of, say
 from penstock.pipeline.session import QUIET, spark_session
 from penstock.pipeline.source.source import register
-from penstock.sandbox import maven
 from penstock.telemetry import set_up_logging
+from testkit import maven
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

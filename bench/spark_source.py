@@ -38,8 +38,8 @@ from penstock.model import types as t
 from penstock.model.batch import ChangeBatch
 from penstock.model.change import Change, Marker, Op, Origin, Set
 from penstock.model.schema import Column, Role, TableId, TableSchema
-from penstock.sandbox.kafka_broker import KafkaBroker
 from penstock.settings.kafka import KafkaSettings
+from testkit.kafka_broker import KafkaBroker
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from penstock.errors import PenstockError
-from penstock.sandbox import apicurio_registry, elasticsearch_server, kafka_broker, opensearch_server
+from testkit import apicurio_registry, elasticsearch_server, kafka_broker, opensearch_server
 
 
 def main(cache: Path) -> int:

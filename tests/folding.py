@@ -146,7 +146,7 @@ def expected(schema: TableSchema, rows: list[dict[str, Any]]) -> list[str]:
 @cache
 def plain_python() -> ModuleType:
     """This module over a second copy of the fold, with kernels that run as plain Python."""
-    packages = ("penstock.formats", "penstock.pipeline", "tests.folding")
+    packages = ("penstock.formats", "penstock.records", "penstock.fold", "tests.folding")
     return second_copy(packages, lambda: importlib.import_module("tests.folding"))
 
 

@@ -14,8 +14,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from penstock.sandbox.crash_files import CrashFiles
-from penstock.sandbox.power_loss import Crash
+from testkit.crash_files import CrashFiles
+from testkit.power_loss import Crash
 
 _CALLS = (
     "openat,creat,write,pwrite64,writev,pwritev,pwritev2,ftruncate,fsync,fdatasync,rename,renameat,renameat2,link,"

@@ -21,7 +21,7 @@ from tests.pure_python import second_copy
 from tests.strategies import tables_of_changes
 
 _SETTINGS = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
-_PACKAGES = ("penstock.formats", "penstock.records.records", "penstock.envelopes")
+_PACKAGES = ("penstock.formats", "penstock.records", "penstock.envelopes")
 _FORMATS = ("json", "json_schema", "avro", "protobuf", "string")
 _HANDLINGS = (("double", "long"), ("precise", "precise"), ("string", "string"))
 

@@ -17,10 +17,10 @@ from penstock.model.schema import TableSchema
 from penstock.sandbox.checker import LogPlace, read_changes
 from penstock.sandbox.cluster import Cluster
 from penstock.sandbox.consistency import Consistency
-from penstock.sandbox.crash_files import CrashFiles
 from penstock.sandbox.node_log import log_directory
 from penstock.sandbox.workload import TABLES, Workload, drive
 from penstock.settings import RecordType
+from testkit.crash_files import CrashFiles
 from tests.folding import Pipeline, Target, comparable, runs_of
 
 ROOT = "/logs"

@@ -11,9 +11,9 @@ from penstock.log.reader import LogReader
 from penstock.log.table_log import TableLog
 from penstock.model.position import START, Position
 from penstock.model.schema import TableSchema
-from penstock.sandbox.crash_files import CrashFiles
-from penstock.sandbox.power_loss import Crash, Mode
 from penstock.settings import Codec, LogSettings
+from testkit.crash_files import CrashFiles
+from testkit.power_loss import Crash, Mode
 from tests import sample
 
 DIRECTORY = "/logs/shop.orders"

@@ -19,9 +19,9 @@ from penstock.log.reader import LogReader
 from penstock.log.subscription import Subscription
 from penstock.log.table_log import TableLog
 from penstock.model.position import START, Position
-from penstock.sandbox.crash_files import CrashFiles
-from penstock.sandbox.power_loss import Crash, Mode
 from penstock.settings import RetentionSettings
+from testkit.crash_files import CrashFiles
+from testkit.power_loss import Crash, Mode
 from tests.numbered import SCHEMA, SMALL_FILES, ManualClock, batch, numbers
 
 NAMES = st.sampled_from(["a", "b/../c", "ü"])

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from random import Random
 
 from penstock.errors import DiskFull, LogError, LogFailed, PenstockError
-from penstock.sandbox.crash_files import CrashFiles, Fault, Killed
-from penstock.sandbox.power_loss import Crash, Mode
+from testkit.crash_files import CrashFiles, Fault, Killed
+from testkit.power_loss import Crash, Mode
 from tests.simulation.schedules import LARGE, SMALL
 from tests.simulation.session import Session, after
 

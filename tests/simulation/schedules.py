@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import NamedTuple
 
-from penstock.sandbox.crash_files import CrashFiles
-from penstock.sandbox.power_loss import Crash, Mode
 from penstock.settings import Acknowledge, Codec, LogSettings
+from testkit.crash_files import CrashFiles
+from testkit.power_loss import Crash, Mode
 from tests.simulation.checker import History, promises
 from tests.simulation.session import Session, after
 

@@ -23,8 +23,8 @@ from penstock.model.change import NO_ORIGIN, Change, Op, Origin, Set, Transactio
 from penstock.model.position import START, Position
 from penstock.model.schema import Column, Role, TableId, TableSchema
 from penstock.model.types import INT64, TEXT
-from penstock.sandbox.crash_files import CrashFiles
 from penstock.settings import LogSettings, RetentionSettings
+from testkit.crash_files import CrashFiles
 from tests.simulation.checker import Finding, History, Value, check, settle
 
 DIRECTORY = "logs/ks.t"

@@ -14,8 +14,8 @@ import pytest
 from penstock.errors import PenstockError
 from penstock.log.table_logs import LogSpec
 from penstock.model.predicate import ColumnRef, Compare, Literal, Operator
-from penstock.sandbox.crash_files import CrashFiles, Fault, Killed
-from penstock.sandbox.power_loss import Crash, Mode
+from testkit.crash_files import CrashFiles, Fault, Killed
+from testkit.power_loss import Crash, Mode
 from tests.counted import RecordProperty, differences, record
 from tests.scripted_agent import Node, Setup, cassandra_table
 

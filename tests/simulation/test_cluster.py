@@ -16,14 +16,14 @@ from penstock.merge.row_state import normal_partition
 from penstock.merge.table_state import TableState, covers, fold, normal
 from penstock.model.change import Change
 from penstock.model.schema import TableId
-from penstock.sandbox import faults
 from penstock.sandbox.checker import LogPlace, check, read_changes
 from penstock.sandbox.cluster import Cluster
 from penstock.sandbox.consistency import Consistency
-from penstock.sandbox.crash_files import CrashFiles
 from penstock.sandbox.history import History
 from penstock.sandbox.node_log import log_directory
 from penstock.sandbox.workload import TABLES, Workload, drive
+from testkit import faults
+from testkit.crash_files import CrashFiles
 
 ROOT = "/logs"
 SEEDS = range(60)

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from pyiceberg.catalog import load_catalog
 
-from penstock.sandbox.power_loss import Crash, Mode
+from testkit.power_loss import Crash, Mode
 from tests import counted
 from tests.counted import RecordProperty, differences
 from tests.lake_records import by_key, query

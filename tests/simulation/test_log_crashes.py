@@ -10,7 +10,7 @@ import os
 
 import pytest
 
-from penstock.sandbox.crash_files import CrashFiles
+from testkit.crash_files import CrashFiles
 from tests import campaigns
 from tests.counted import RecordProperty, record
 from tests.simulation.schedules import WORKLOADS, Explorer, Tally, explore, replay

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from penstock.sandbox.crash_files import Fault
+from testkit.crash_files import Fault
 from tests.counted import RecordProperty, record
 from tests.simulation.checker import promises
 from tests.simulation.refusals import KINDS, count_calls, fill, refuse, refuse_and_kill

@@ -16,8 +16,8 @@ from penstock.log import block, read_times, retention, sealed, segment
 from penstock.log.active import ActiveSegment
 from penstock.log.recovery import _Tail
 from penstock.log.table_log import TableLog
-from penstock.sandbox.crash_files import CrashFile, CrashFiles, Fault
 from penstock.system import checksum
+from testkit.crash_files import CrashFile, CrashFiles, Fault
 from tests.simulation.refusals import KINDS, count_calls, refuse, refuse_and_kill
 from tests.simulation.schedules import explore
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from penstock.capture.cassandra.segments.segment import FORMATS
-from penstock.sandbox import apicurio_registry, cassandra_jars, elasticsearch_server, kafka_broker, opensearch_server
+from penstock.sandbox import cassandra_jars
+from testkit import apicurio_registry, elasticsearch_server, kafka_broker, opensearch_server
 from tests.integration.cassandra.variants import VARIANTS
 from tests.integration.pipeline import delta_spark
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from penstock.sandbox import maven
+from testkit import maven
 
 ROOT = Path(__file__).parent.parent.parent.parent
 POM = """<project>

@@ -31,9 +31,9 @@ from penstock.model import types as t
 from penstock.model.change import Change, Op, Set
 from penstock.model.schema import Column, Role, TableId, TableSchema
 from penstock.records.records import Records
-from penstock.sandbox.apicurio_registry import ApicurioRegistry
-from penstock.sandbox.kafka_broker import KafkaBroker
 from penstock.settings.kafka import KafkaSettings
+from testkit.apicurio_registry import ApicurioRegistry
+from testkit.kafka_broker import KafkaBroker
 from tests.integration.pipeline.kafka_task_process import RECORDS
 from tests.integration.pipeline.topic import PATIENCE_S, consumed
 from tests.kafka_records import NOW_US, USERS, deleted_user, read_avro, records_of, user

@@ -31,8 +31,8 @@ from penstock.deliver.kafka.connection import KEPT, Kept
 from penstock.deliver.kafka.sink import KafkaSink
 from penstock.deliver.sink import Task
 from penstock.errors import DeliveryInDoubt, InvalidSetting, TargetRefused
-from penstock.sandbox.kafka_broker import KafkaBroker
 from penstock.settings.kafka import KafkaSettings
+from testkit.kafka_broker import KafkaBroker
 from tests.integration.pipeline.topic import PATIENCE_S, consumed, forget_groups
 from tests.kafka_records import NOW_US, USERS, records_of, user
 

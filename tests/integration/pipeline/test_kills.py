@@ -34,11 +34,11 @@ from penstock.capture.cassandra.agent.status import AgentStatus
 from penstock.fold import manifest
 from penstock.sandbox.cassandra_jars import LATEST
 from penstock.sandbox.cassandra_server import CassandraServer
-from penstock.sandbox.kafka_broker import KafkaBroker
-from penstock.sandbox.opensearch_server import OpenSearchServer
 from penstock.serve.http import HttpServer
 from penstock.serve.log_blocks import LogBlocks
 from penstock.settings import AgentSettings, CassandraSettings, HttpSettings, RetentionSettings, Settings
+from testkit.kafka_broker import KafkaBroker
+from testkit.opensearch_server import OpenSearchServer
 from tests import campaigns
 from tests.counted import RecordProperty, differences, record
 from tests.integration.cassandra import wide_load

@@ -20,8 +20,8 @@ from penstock.deliver.kafka.parcels import Parcel
 from penstock.deliver.kafka.sink import KafkaSink
 from penstock.deliver.kafka.transactions import TransactionalWriter
 from penstock.deliver.sink import Task
-from penstock.sandbox.kafka_broker import KafkaBroker
 from penstock.settings.kafka import KafkaSettings
+from testkit.kafka_broker import KafkaBroker
 from tests.integration.pipeline.kafka_proxy import KafkaProxy
 from tests.kafka_records import NOW_US, USERS, deleted_user, records_of, user
 from tests.query_stand_in import Crash

@@ -30,8 +30,8 @@ from penstock.model.change import Change, Marker, Op, Origin, Set
 from penstock.model.schema import Column, Role, TableId, TableSchema
 from penstock.pipeline.dead_letters import DeadLetterStore
 from penstock.pipeline.pipeline import Pipeline
-from penstock.sandbox.crash_files import CrashFiles
-from penstock.sandbox.power_loss import Crash, Mode
+from testkit.crash_files import CrashFiles
+from testkit.power_loss import Crash, Mode
 from tests import counted
 from tests.counted import RecordProperty, differences
 from tests.integration.pipeline.power_loss_pipeline import NODES, settings

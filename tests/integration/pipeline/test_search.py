@@ -28,10 +28,10 @@ from penstock.model.change import Change, Marker, Op
 from penstock.model.schema import Column, Role, TableId, TableSchema
 from penstock.pipeline.dead_letters import DeadLetterStore, replay
 from penstock.records.records import Records
-from penstock.sandbox.elasticsearch_server import ElasticsearchServer
-from penstock.sandbox.opensearch_server import OpenSearchServer
-from penstock.sandbox.search_server import SearchServer
 from penstock.settings.sinks import MapFields, SearchSettings
+from testkit.elasticsearch_server import ElasticsearchServer
+from testkit.opensearch_server import OpenSearchServer
+from testkit.search_server import SearchServer
 from tests.counted import RecordProperty, differences, record
 from tests.every_type import every_type_table
 from tests.given_rows import GivenRows

@@ -9,7 +9,7 @@ from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 
-from penstock.sandbox.kafka_broker import KafkaBroker
+from testkit.kafka_broker import KafkaBroker
 
 PATIENCE_S = 120
 

@@ -18,7 +18,7 @@ from penstock.settings import RecordType, build
 from tests import sample
 from tests.row_records import gone, put, records_of
 
-EXAMPLES = Path(__file__).parent.parent.parent.parent.parent / "examples"
+EXAMPLES = Path(__file__).parent.parent.parent.parent / "examples"
 
 
 @pytest.fixture

@@ -25,8 +25,8 @@ from penstock.log.checkpoint import Checkpoint, CheckpointFile
 from penstock.log.reader import LogReader
 from penstock.model.position import Position
 from penstock.model.schema import TableId
-from penstock.sandbox.crash_files import CrashFiles, Fault
 from penstock.system.files import OsFiles
+from testkit.crash_files import CrashFiles, Fault
 
 LOG = "0123456789abcdef0123456789abcdef"
 TABLE = TableId("shop", "orders")

@@ -31,10 +31,10 @@ from penstock.model.batch import ChangeBatch
 from penstock.model.change import NO_ORIGIN, Bound, Change, Deletion, Marker, Op, Origin, Range, Set
 from penstock.model.position import Position
 from penstock.model.schema import Column, Role, TableId, TableSchema
-from penstock.sandbox.crash_files import CrashFiles
-from penstock.sandbox.power_loss import Crash, Mode
 from penstock.settings import Codec, LogSettings, RetentionSettings
 from penstock.system.files import Files
+from testkit.crash_files import CrashFiles
+from testkit.power_loss import Crash, Mode
 from tests.every_type import every_type_table
 
 SCHEMA = TableSchema(

@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.log.index import ENTRY_BYTES, Entry, Index, Mark, Marks
-from penstock.sandbox.crash_files import CrashFiles
+from testkit.crash_files import CrashFiles
 
 SYNC = b"s" * 16
 

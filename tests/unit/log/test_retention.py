@@ -15,10 +15,10 @@ from penstock.log.reader import LogReader
 from penstock.log.retention import Loss, Reason, Span, removable
 from penstock.log.subscription import Subscription
 from penstock.model.position import START, Position
-from penstock.sandbox.crash_files import CrashFiles
-from penstock.sandbox.power_loss import Crash, Mode
 from penstock.settings import RetentionSettings
 from penstock.system.files import OsFiles
+from testkit.crash_files import CrashFiles
+from testkit.power_loss import Crash, Mode
 from tests.numbered import TABLE, ManualClock, fill, numbers
 
 KEEP = RetentionSettings(keep_s=0)

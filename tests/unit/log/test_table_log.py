@@ -27,8 +27,8 @@ from penstock.log.table_log import TableLog
 from penstock.log.verify import verify
 from penstock.model.position import START, Position
 from penstock.model.schema import TableId, TableSchema
-from penstock.sandbox.crash_files import CrashFiles, Fault
 from penstock.settings import Acknowledge, Codec, LogSettings
+from testkit.crash_files import CrashFiles, Fault
 from tests import sample
 
 SMALL = LogSettings(file_bytes_max=8192, index_bytes=4096)

@@ -12,9 +12,9 @@ from penstock.model.change import Change, Marker, Op, Origin, Set
 from penstock.model.schema import Column, Role, TableId, TableSchema
 from penstock.sandbox.checker import LogPlace, Verdict, check
 from penstock.sandbox.consistency import Consistency, needs
-from penstock.sandbox.crash_files import CrashFiles
 from penstock.sandbox.history import History, digest
 from penstock.sandbox.node_log import NodeLog, log_directory, table_logs
+from testkit.crash_files import CrashFiles
 
 T = TableId("ks", "t")
 SCHEMA = TableSchema(T, (Column("p", types.INT32, Role.PARTITION), Column("v", types.FLOAT64)))

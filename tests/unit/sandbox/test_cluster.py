@@ -18,12 +18,12 @@ from penstock.model.schema import Column, Role, TableId, TableSchema
 from penstock.sandbox.checker import LogPlace, check, read_changes
 from penstock.sandbox.cluster import Cluster
 from penstock.sandbox.consistency import Consistency
-from penstock.sandbox.crash_files import CrashFile, CrashFiles
-from penstock.sandbox.faults import power_loss
 from penstock.sandbox.node_log import LoggingNode, NodeLog, log_directory
 from penstock.sandbox.statements import Add, Insert, Update
 from penstock.settings import Acknowledge, LogSettings
 from penstock.system.clock import SystemClock
+from testkit.crash_files import CrashFile, CrashFiles
+from testkit.faults import power_loss
 
 T = TableId("ks", "t")
 SCHEMA = TableSchema(

@@ -6,9 +6,9 @@ from collections import Counter
 from itertools import islice
 
 from penstock.sandbox.cluster import Cluster
-from penstock.sandbox.crash_files import CrashFiles
 from penstock.sandbox.statements import Delete, DeletePartition, DeleteRange, Insert, Truncate, Update
 from penstock.sandbox.workload import TABLES, Workload, drive
+from testkit.crash_files import CrashFiles
 
 
 def test_equal_seeds_give_equal_statements() -> None:

@@ -16,8 +16,8 @@ from penstock.deliver.lakehouse.storage import Storage
 from penstock.model import types
 from penstock.model.schema import Column, TableSchema
 from penstock.records.records import Records
-from penstock.sandbox.crash_files import Killed
 from penstock.settings.sinks import DeltaSettings
+from testkit.crash_files import Killed
 from tests.lake_records import SCHEMA, TABLE, by_key, deliver, query, records
 
 _COUNTING = threading.Lock()

@@ -22,9 +22,9 @@ from penstock.model.change import Change, Op, Origin, Set
 from penstock.model.position import START
 from penstock.model.predicate import ColumnRef, Compare, Literal, Operator
 from penstock.model.schema import Column, Role, TableId, TableSchema
-from penstock.sandbox.crash_files import CrashFiles
 from penstock.settings import LogSettings
 from penstock.system.files import Files, OsFiles
+from testkit.crash_files import CrashFiles
 from tests import sample
 
 SETTINGS = LogSettings(reserve_bytes=0)
@@ -146,7 +146,7 @@ def test_other_errors_end_the_append() -> None:
     kept = logs("d", {}, files)
     kept.append([batch(1)], never)
     # The next data sync fails, so nothing more is acknowledged on this log.
-    from penstock.sandbox.crash_files import Fault
+    from testkit.crash_files import Fault
 
     files.disk.fault = Fault(files.disk.calls + 2, lasting=True)
     with pytest.raises(LogFailed):

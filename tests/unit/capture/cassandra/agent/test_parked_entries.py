@@ -10,8 +10,8 @@ import pytest
 from penstock.capture.cassandra.agent.parked_entries import ParkedEntries, read_summary
 from penstock.capture.cassandra.decoding.decoder import ParkedEntry
 from penstock.errors import CorruptCheckpoint, DiskFull, LogFailed
-from penstock.sandbox.crash_files import CrashFiles
 from penstock.system.files import Files, OsFiles
+from testkit.crash_files import CrashFiles
 
 TABLE, OTHER = uuid.UUID(int=1), uuid.UUID(int=2)
 

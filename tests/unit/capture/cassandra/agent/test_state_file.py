@@ -9,8 +9,8 @@ import pytest
 from penstock.capture.cassandra.agent.state_file import StateFile
 from penstock.errors import CorruptCheckpoint, DiskFull, UnsupportedFormat
 from penstock.log import sealed
-from penstock.sandbox.crash_files import CrashFiles
 from penstock.system.files import OsFiles
+from testkit.crash_files import CrashFiles
 
 
 def state(directory: Path) -> StateFile:

@@ -10,9 +10,9 @@ from random import Random
 
 import pytest
 
-from penstock.sandbox.crash_files import CrashFiles, Fault, Killed
-from penstock.sandbox.power_loss import Crash, Mode
 from penstock.system.files import File, Files
+from testkit.crash_files import CrashFiles, Fault, Killed
+from testkit.power_loss import Crash, Mode
 
 KEEP, DROP = Crash(Mode.KEEP), Crash(Mode.DROP)
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import ServerFailed, ToolMissing
-from penstock.sandbox import maven
-from penstock.sandbox.opensearch_server import PRODUCT, OpenSearchServer
-from penstock.sandbox.search_server import Product
+from testkit import maven
+from testkit.opensearch_server import PRODUCT, OpenSearchServer
+from testkit.search_server import Product
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from penstock.sandbox.search_server import Product, SearchServer
+from testkit.search_server import Product, SearchServer
 
 PRODUCT = Product(
     name="Elasticsearch",

@@ -23,7 +23,7 @@ from itertools import chain
 from random import Random
 from typing import TypeAlias
 
-from penstock.sandbox.power_loss import FATES, NAMES_KEPT, NAMES_LOST, Crash, Edit, Mode, apply, replay
+from testkit.power_loss import FATES, NAMES_KEPT, NAMES_LOST, Crash, Edit, Mode, apply, replay
 
 
 class Killed(BaseException):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import ServerFailed, ToolMissing
-from penstock.sandbox import maven
+from testkit import maven
 
 # Counts its calls, and makes a jar where it is told to; or complains as Maven does.
 SCRIPT = """#!/bin/sh

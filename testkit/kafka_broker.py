@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from penstock.errors import ServerFailed
-from penstock.sandbox import maven
 from penstock.sandbox.java_process import JavaProcess, JavaServer, free_port, port_open
+from testkit import maven
 
 VERSION = "4.3.1"
 _FORMAT_S = 180

@@ -7,11 +7,11 @@ from itertools import pairwise
 import pytest
 
 from penstock.errors import StorageError
-from penstock.sandbox import faults
 from penstock.sandbox.cluster import Cluster
-from penstock.sandbox.crash_files import CrashFiles
-from penstock.sandbox.faults import Fault, Trouble
 from penstock.sandbox.workload import USERS
+from testkit import faults
+from testkit.crash_files import CrashFiles
+from testkit.faults import Fault, Trouble
 
 NODES = ("dc1-1", "dc1-2", "dc1-3")
 

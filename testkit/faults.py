@@ -13,10 +13,10 @@ from random import Random
 
 from penstock.errors import PenstockError
 from penstock.sandbox.cluster import Cluster
-from penstock.sandbox.crash_files import CrashFiles
 from penstock.sandbox.node import PowerLoss
-from penstock.sandbox.power_loss import Crash, Mode
 from penstock.system.files import Files
+from testkit.crash_files import CrashFiles
+from testkit.power_loss import Crash, Mode
 
 
 class Trouble(StrEnum):

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import ClassVar
 
 from penstock.errors import ServerFailed, ToolMissing
-from penstock.sandbox import maven
 from penstock.sandbox.java_process import JavaProcess, JavaServer, free_port
 from penstock.system.checksum import crc32
+from testkit import maven
 
 _COMPILE_S = 300
 _COMPLAINT_CHARS = 3000
@@ -50,7 +50,7 @@ class Product:
     def prepare(self, cache: Path, note: Callable[[str], None] = lambda _: None) -> str:
         """Fetch the jars and compile the node's class, once; gives the class path."""
         place = cache.absolute() / f"{self.word}-{self.version}"
-        files = resources.files("penstock.sandbox") / "java"
+        files = resources.files("testkit") / "java"
         pom = (files / f"{self.word}-pom.xml").read_text(encoding="utf-8")
         jars = maven.fetch(pom, place, f"{self.name} {self.version}", note)
         sources = {name: (files / name).read_bytes() for name in self.sources}
