@@ -209,6 +209,31 @@ def test_a_snapshot_meets_the_log_at_its_seam(
     assert _shown(target) == database.rows
 
 
+def test_all_rows_of_a_snapshot_are_rows_and_one_that_was_read_twice_is_one() -> None:
+    database = _database([[("put", key, {"n": key}) for key in range(4)]])
+    copied = database.snapshot(1)
+    with tempfile.TemporaryDirectory() as directory:
+        pipeline = Pipeline(directory, 1, RecordType.ALL)
+        target = Target()
+        told = 0
+        for batch in ([*copied, *copied[:2]], copied):
+            for records in pipeline.fold(runs_of(SCHEMA, "agent-1", batch, 1), now_s=1):
+                target.write(records)
+                told += len(records)
+    assert _shown(target) == database.rows
+    assert told == len(database.rows)
+
+
+def test_all_rows_of_a_snapshot_are_passed_on_once(tmp_path: Any) -> None:
+    copied = _database([[("put", key, {"n": 7}) for key in range(4)]]).snapshot(1)
+    pipeline = Pipeline(str(tmp_path), 1, RecordType.CHANGE)
+    target = Target()
+    for batch in ([*copied, *copied[:2]], copied):
+        for records in pipeline.fold(runs_of(SCHEMA, "agent-1", batch, 1), now_s=1):
+            target.write(records)
+    assert target.changes == copied
+
+
 @given(history=transactions, seed=st.integers(0, 1 << 30), buckets=st.integers(1, 3))
 @_SETTINGS
 def test_every_change_is_passed_on_once_and_in_order(

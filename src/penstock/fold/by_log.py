@@ -85,6 +85,9 @@ class LogFold(RowFold):
         mine = ranks[groups[rows]]
         order = rows[np.argsort(mine, kind="stable")]
         mine = np.sort(mine, kind="stable")
+        again = self._places.take(order).is_repeat()
+        again[1:] &= mine[1:] == mine[:-1]
+        order, mine = order[~again], mine[~again]
         floors = np.full(len(order), self.entry.version, np.int64)
         has = np.flatnonzero(prior_starts[mine] >= 0)
         if len(has):

@@ -38,18 +38,21 @@ class SourceOrder(NamedTuple):
         return SourceOrder(*(column[chosen] for column in self))
 
     def sorted(self) -> Any:
-        """The numbers of the changes in order, of several with one place the first."""
+        """The numbers of the changes in order, of several with one place the first.
+
+        All rows that a snapshot read have the place of its seam, so none of them is left out.
+        """
         order = np.lexsort((self.ordinals, self.sequences, self.domains))
-        first = np.ones(len(order), bool)
-        ahead, behind = self.take(order[1:]), self.take(order[:-1])
-        first[1:] = (
-            (ahead.domains != behind.domains)
-            | (ahead.sequences != behind.sequences)
-            | (ahead.ordinals != behind.ordinals)
-        )
-        order = order[first]
+        ordered = self.take(order)
+        order = order[~ordered.is_repeat() | (ordered.ordinals == _LAST)]
         several = len(order) and (self.domains[order] != self.domains[order[0]]).any()
         return np.sort(order) if several else order
+
+    def is_repeat(self) -> Any:
+        """Which have the place of the one before them."""
+        repeat = np.zeros(len(self.domains), bool)
+        repeat[1:] = np.logical_and.reduce([column[1:] == column[:-1] for column in self[:3]])
+        return repeat
 
     def is_after(self, other: SourceOrder) -> Any:
         """Which of these come after the others, one by one; where domains differ, all that is logged now does."""
@@ -58,13 +61,17 @@ class SourceOrder(NamedTuple):
         return later | (self.domains != other.domains)
 
     def mark(self, scan: Scan) -> None:
-        """Let the scan know changes by their places instead of by what they say."""
+        """Let the scan know changes by their places instead of by what they say.
+
+        Rows of a snapshot share the place of its seam: each of them is known by both.
+        """
+        copied = self.ordinals == _LAST
         for lane, turn in ((CONTENT_HIGH, 0), (CONTENT_LOW, 1)):
             found = np.zeros(len(scan), np.uint64)
             for column, spread in zip(self[:3], _SPREAD[turn:] + _SPREAD[:turn], strict=True):
                 found = (found ^ column.astype(np.uint64)) * spread
                 found ^= found >> np.uint64(29 + turn)
-            scan.hashes[:, lane] = found
+            scan.hashes[:, lane] = np.where(copied, found ^ scan.hashes[:, lane], found)
 
 
 def source_order(batch: ChangeBatch) -> SourceOrder:
