@@ -17,7 +17,7 @@ import argparse
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
-from penstock.pipeline.source.source import register
+from penstock import register
 
 ROW_CHANGES = ("insert", "update_postimage", "delete")
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from pyspark import pipelines as dp
 from pyspark.sql import DataFrame, SparkSession
 
-from penstock.pipeline.source.source import register
+from penstock import register
 
 spark = SparkSession.active()
 register(spark)

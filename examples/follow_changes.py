@@ -9,7 +9,7 @@ import argparse
 
 from pyspark.sql import SparkSession
 
-from penstock.pipeline.source.source import register
+from penstock import register
 
 QUICK_CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 

@@ -19,12 +19,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import ClassVar
 
-from penstock.deliver.sink import Delivered, Sink, Task, Writer
+from penstock import Delivered, Records, RecordType, Sink, TableSchema, Task, Writer
 from penstock.errors import InvalidSetting, StorageError
-from penstock.model.schema import TableSchema
 from penstock.records.json_lines import key_text, row_text
-from penstock.records.records import Records
-from penstock.settings import RecordType
 
 # The version decides: a state that the database has already, or has passed, changes nothing. So a batch that comes
 # again, as every batch does after a crash, has no effect.

@@ -10,7 +10,7 @@ import argparse
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from penstock.pipeline.source.source import register
+from penstock import register
 
 
 def main() -> None:
