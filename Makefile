@@ -52,7 +52,7 @@ run: install ## Install, then run the demo: a small cluster, its change logs, Sp
 .PHONY: test
 test: install ## Run every test (TESTS=path picks some, WORKERS=n sets the processes)
 	@scripts/prepare-tests $(BIN)/python
-	PATH="$(CURDIR)/.cache/go/bin:$$PATH" $(BIN)/python -m pytest --numprocesses $(WORKERS) $(TESTS)
+	PATH="$(CURDIR)/.cache/go/bin:$$PATH" $(BIN)/python -m pytest --numprocesses $(WORKERS) --durations 20 --durations-min 1 $(TESTS)
 
 .PHONY: test-cassandra
 test-cassandra: TESTS := tests/integration/cassandra tests/integration/test_commit_log_writer_referee.py
