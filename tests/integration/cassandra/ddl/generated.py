@@ -139,7 +139,10 @@ def _drop(table: _Table, using: str = "") -> list[str]:
         return _add(table)
     column = table.random.choice(chosen)
     del table.columns[column.name]
-    if "pair" not in column.kind:
+    if "pair" in column.kind:
+        # It cannot come back, and with cells that are newer than its drop the table could never be read again.
+        using = ""
+    else:
         table.dropped[column.name] = column
     # What the drop before has taken comes back or not with one as of an earlier time: that goes by the files it was in.
     compacted = ["! t"] if using and column.name in table.past else []
