@@ -280,7 +280,7 @@ class Runner:
             for one in self._scenarios
             if one.copied
             for table, captured in self._judge.tables(one.keyspace).items()
-            if captured
+            if captured and self._is_read(one.keyspace, table)
         ]
         self._interrupted.snapshot(tables)
         self._deliver(pipelines, "interrupted", step)
@@ -294,6 +294,14 @@ class Runner:
         self._deliver(pipelines, "replaced", step)
         self._remove_old_segments(self._nodes[AGENTS.index("successor") % len(self._nodes)])
         self._successor.start()
+
+    def _is_read(self, keyspace: str, table: str) -> bool:
+        """Whether Cassandra can read a table; its copy would wait until it can."""
+        try:
+            self._judge.selected(keyspace, table)
+        except ReadFailure:
+            return False
+        return True
 
     def _remove_old_segments(self, node: CassandraServer) -> None:
         """Leave the segment that is written, and the one that Cassandra keeps ready behind it."""
