@@ -10,8 +10,10 @@ import random
 import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,7 +24,7 @@ from penstock.fold.state import StateStore
 from penstock.formats import avro
 from penstock.merge.table_state import TableState, visible
 from penstock.model import types
-from penstock.model.change import Change, Deleted, Op, Set
+from penstock.model.change import Change, Deleted, Marker, Op, Set
 from penstock.model.schema import Column, Role, TableSchema
 from penstock.records.records import Records
 from penstock.records.runs import Run
@@ -58,6 +60,7 @@ class EraPipeline:
             moves=eras.moves(self.eras),
             eras=eras.numbers(),
             newest=eras.newer_than(headers),
+            drops=eras.drops(),
         )
         out: list[Records] = []
         tokens = {}
@@ -236,14 +239,15 @@ def column_histories(draw: st.DrawFn) -> tuple[TableSchema, list[Change]]:
     return schema, out
 
 
-# The drops: at these write times some columns go, and each is there again two versions later.
-_DROPS = (2, 3)
+# The drops: at these write times some columns go, and each is there again two versions later. A drop can be as of an
+# earlier time than the one before it; what that one took stays gone, and what is written after the later one does not.
+_DROPS = st.sampled_from([(2, 3), (3, 2), (3, 1), (2, 3, 1), (2, 3, 2), (3, 1, 2)])
 
 
-def versions_of(schema: TableSchema, names: Sequence[str]) -> list[TableSchema]:
+def versions_of(schema: TableSchema, names: Sequence[str], times: Sequence[int]) -> list[TableSchema]:
     """With the columns, without them, with them again, and so on."""
     out = [replace(schema, id="t", altered=10)]
-    for number, dropped_us in enumerate(_DROPS):
+    for number, dropped_us in enumerate(times):
         columns = tuple(column for column in schema.columns if column.name not in names)
         drops = tuple((name, dropped_us) for name in sorted(names))
         out.append(replace(schema, columns=columns, id="t", altered=20 + 20 * number, dropped=drops))
@@ -252,16 +256,21 @@ def versions_of(schema: TableSchema, names: Sequence[str]) -> list[TableSchema]:
     return out
 
 
-@settings(max_examples=100, deadline=None)
-@given(column_histories(), st.integers(0, 1 << 32), st.sampled_from([RecordType.AFTER, RecordType.ALL]))
+def floor_of(version: TableSchema) -> int:
+    """The time of the last drop that a version knows of; they are of all its columns that are ever dropped."""
+    return max([0, *(column.dropped_us or 0 for column in version.cells), *(time for _, time in version.dropped)])
+
+
+@settings(max_examples=150, deadline=None)
+@given(column_histories(), _DROPS, st.integers(0, 1 << 32), st.sampled_from([RecordType.AFTER, RecordType.ALL]))
 def test_cells_up_to_the_drop_of_their_column_never_show_again(
-    table: tuple[TableSchema, list[Change]], seed: int, record: RecordType
+    table: tuple[TableSchema, list[Change]], times: tuple[int, ...], seed: int, record: RecordType
 ) -> None:
     """Whatever is logged under which version, and in whatever order the versions of two nodes are folded."""
     schema, history = table
     chance = random.Random(seed)
     names = [column.name for column in schema.cells if column.name in ("v", "s", "m")]
-    versions = versions_of(schema, names)
+    versions = versions_of(schema, names, times)
     # What each node logs, version by version, with nothing but the header where it logs nothing.
     logs: dict[str, list[tuple[TableSchema, list[Change]]]] = {}
     shares = [[change for change in history if change.time == time or chance.random() < 0.5] for time in (1, 2)]
@@ -274,7 +283,7 @@ def test_cells_up_to_the_drop_of_their_column_never_show_again(
             change = share[number]
             cells = {name: cell for name, cell in change.cells.items() if name in known}
             logs[node][version][1].append(replace(change, cells=cells))
-    last = chance.randrange(len(versions))
+    last = chance.choice((len(versions) - 1, chance.randrange(len(versions))))
     with tempfile.TemporaryDirectory() as directory:
         pipeline = EraPipeline(directory, chance.choice((1, 3)), record)
         target = Target()
@@ -291,14 +300,55 @@ def test_cells_up_to_the_drop_of_their_column_never_show_again(
             for records in pipeline.fold(batch, 9):
                 target.write(records)
     final = versions[last]
-    floors = {column.name: column.dropped_us or 0 for column in final.cells}
-    state = TableState(final)
+    # Each node by itself: a drop takes what the node has up to its time, and so does the version in which it writes.
+    state = TableState(replace(final, columns=tuple(replace(column, dropped_us=None) for column in final.columns)))
     for log in logs.values():
-        for _, some in log[: last + 1]:
+        for number, (_, some) in enumerate(log[: last + 1]):
+            since = [floor_of(version) for version in versions[number : last + 1]]
             for change in some:
-                kept = {n: c for n, c in change.cells.items() if n in floors and (change.time or 0) > floors[n]}
+                cells = {name: cell for name, cell in change.cells.items() if name in final.by_name}
+                kept = {n: c for n, c in cells.items() if n not in names or (change.time or 0) > max(since)}
                 state.apply(replace(change, cells=kept))
     # A target still has the columns that the table had; nobody asks for them.
     shown = [column.name for column in final.columns]
     rows = [{name: row.get(name) for name in shown} for row in target.rows.values()]
     assert comparable(rows) == expected(final, visible(state, 9))
+
+
+def written(key: str, time: int) -> Change:
+    cells: dict[str, Any] = {"v": Set(time), "m": Set((("k", time),))}
+    return Change(Op.INSERT, {"p": 1 if key else 0, "a": key}, cells, time=time, marker=Marker())
+
+
+@pytest.mark.parametrize("cuts", list(product((False, True), repeat=4)))
+@pytest.mark.parametrize("late", [False, True])
+def test_a_drop_as_of_an_earlier_time_brings_nothing_back_however_a_log_is_cut(
+    cuts: tuple[bool, ...], *, late: bool
+) -> None:
+    """Of what is written with one time, the first drop takes what it finds, and the second leaves what comes after it.
+
+    A second node's log is in the same batches, or comes late, when all is known.
+    """
+    versions = versions_of(COLLECTIONS, ["v", "m"], (3, 1))
+    rows = {0: "before", 2: "between", 4: "after"}
+    log = [(version, [written(rows[number], 2)] if number in rows else []) for number, version in enumerate(versions)]
+    batches: list[list[tuple[TableSchema, list[Change]]]] = [[log[0]]]
+    for stretch, cut in zip(log[1:], cuts, strict=True):
+        if cut:
+            batches.append([])
+        batches[-1].append(stretch)
+    target = Target()
+    with tempfile.TemporaryDirectory() as directory:
+        pipeline = EraPipeline(directory, 1, RecordType.AFTER)
+        steps = [(batch, ("a",) if late else ("a", "b")) for batch in batches]
+        steps += [(batch, ("b",)) for batch in batches] if late else []
+        for batch, nodes in steps:
+            runs = [Run(header, node, 0, 0, b"") for node in nodes for header, _ in batch]
+            runs += [run for node in nodes for header, some in batch for run in runs_of(header, node, some, 1)]
+            for records in pipeline.fold(runs, 9):
+                target.write(records)
+    assert {row["a"]: (row.get("v"), row.get("m")) for row in target.rows.values()} == {
+        "before": (None, None),
+        "between": (None, None),
+        "after": (2, [("k", 2)]),
+    }

@@ -2,9 +2,9 @@
 
 It is the source of a comparison where there is no database to ask, as in the sandbox, and a referee for the pipeline:
 the two folds have no code in common but the rules. Of each node's log what counts is what the node itself still has:
-the newest table of that name, since the node last truncated it; of a log that ended before the others were truncated,
-nothing. Large logs are first spread over buckets of partitions on disk, and one bucket is folded after another, so that
-memory does not grow with the table.
+the newest table of that name, since the node last truncated it, and of its columns what is newer than all drops since;
+of a log that ended before the others were truncated, nothing. Large logs are first spread over buckets of partitions on
+disk, and one bucket is folded after another, so that memory does not grow with the table.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from penstock.compare.sides import SourceRows
 from penstock.errors import InvalidInput
 from penstock.formats import avro
 from penstock.log.reader import LogReader
+from penstock.merge.dropped import without_older
 from penstock.merge.table_state import TableState, visible
 from penstock.model.batch import ChangeBatch
 from penstock.model.change import Change, Marker, Op, Set
@@ -57,6 +58,7 @@ class LogRows(SourceRows):
         self._bucket_bytes = bucket_bytes
         self.schema = newest_schema(directories, table)
         self._remade_us = max(map(self._last_remade, directories), default=0)
+        self._drops = {drop for directory in directories for drop in self._dropped(directory)}
 
     def images(self) -> Iterator[pa.StructArray]:
         if self.schema.ordered_by is Order.LOG:
@@ -106,6 +108,24 @@ class LogRows(SourceRows):
             schemas = [reader.heading(number).schema for number in reader.numbers()]
         return max((schema.remade_us for schema in schemas if schema.id == self.schema.id), default=0)
 
+    def _dropped(self, directory: str) -> set[tuple[int, str, int]]:
+        """The drops of columns that a log tells of: the version that says it, the column, and the time of the drop."""
+        with LogReader(directory) as reader:
+            schemas = [reader.heading(number).schema for number in reader.numbers()]
+        found: set[tuple[int, str, int]] = set()
+        for schema in filter(self._is_same_table, schemas):
+            again = ((one.name, one.dropped_us) for one in schema.cells if one.dropped_us is not None)
+            found |= {(schema.altered, name, time) for name, time in (*again, *schema.dropped)}
+        return found
+
+    def _floors(self, schema: TableSchema) -> dict[str, int]:
+        """Up to which time cells are gone that were logged under a version: the drops that it knows, and later ones."""
+        floors: dict[str, int] = {}
+        for altered, name, time in self._drops:
+            if altered >= schema.altered:
+                floors[name] = max(time, floors.get(name, time))
+        return floors
+
     def _last_truncation(self, directory: str) -> tuple[int, int]:
         """When a node last truncated the table, and when its log began; 0: never, or nobody knows."""
         with LogReader(directory) as reader:
@@ -121,13 +141,14 @@ class LogRows(SourceRows):
             # Key columns are never added or dropped, but may get another name.
             pairs = zip(batch.schema.key, self.schema.key, strict=True)
             renamed = {old.name: new.name for old, new in pairs if old.name != new.name}
+            floors = self._floors(batch.schema)
             for change in avro.decode(batch):
                 if change.op is Op.TRUNCATE and batch.schema.id and batch.schema.ordered_by is Order.WRITE_TIME:
                     continue
                 # What a dropped column held is of no more interest.
                 cells = {name: cell for name, cell in change.cells.items() if name in names}
                 key = {renamed.get(name, name): value for name, value in change.key.items()}
-                yield replace(change, cells=cells, key=key)
+                yield without_older(replace(change, cells=cells, key=key), floors)
 
     def _spread(self, file: IO[bytes], buckets: int) -> list[list[_Part]]:
         """Write the changes into the file, those of one bucket of partitions together; where those of each are."""

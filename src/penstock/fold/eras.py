@@ -8,6 +8,9 @@ so those of different nodes are brought together: in the order of time, the note
 few seconds are of one TRUNCATE, and a node's second note begins another. Nodes whose clocks differ by more than the
 time between two truncations cannot be told apart by this.
 
+A column that is dropped as of an earlier time than it was dropped before, and added again, says nothing of the first
+drop any more. What that one took stays gone: such drops are remembered, and hold for what was logged before them.
+
 `Eras` is a pure value: learning a header twice, or headers in another order, gives the same. The driver keeps the eras
 that each batch began with, so that a batch which is done again finds the same ones.
 """
@@ -63,6 +66,32 @@ def prepared_as(schema: TableSchema) -> str:
 Group = Mapping[str, int]
 
 
+class Drop(NamedTuple):
+    """The drop of a column: cells up to a write time are gone, of what was logged under versions up to `altered`."""
+
+    altered: int
+    column: str
+    time_us: int
+
+    def includes(self, other: Drop) -> bool:
+        return self.column == other.column and self.altered >= other.altered and self.time_us >= other.time_us
+
+
+def _drops(schema: TableSchema) -> set[Drop]:
+    """The last drops of a version's columns, and of those that it has no more."""
+    again = ((column.name, column.dropped_us) for column in schema.cells if column.dropped_us is not None)
+    return {Drop(schema.altered, name, time_us) for name, time_us in (*again, *schema.dropped)}
+
+
+def floors_of(drops: Iterable[Drop], altered: int) -> dict[str, int]:
+    """By column the time up to which cells are gone that were logged under a version."""
+    floors: dict[str, int] = {}
+    for drop in drops:
+        if drop.altered >= altered:
+            floors[drop.column] = max(drop.time_us, floors.get(drop.column, drop.time_us))
+    return floors
+
+
 @dataclass(frozen=True)
 class TableEra:
     """What is known of one table: its newest schema, when each node truncated it, and how often an era began."""
@@ -73,6 +102,8 @@ class TableEra:
     number: int = 0
     # The table before this one had its id, and was last altered at this time; 0: none had.
     remade_us: int = 0
+    # Drops of columns that took more than the drops which the newest schema knows of, in their order.
+    drops: tuple[Drop, ...] = ()
 
     def is_stale(self, header: Header) -> bool:
         """Whether the rows under a header are of an era before this one."""
@@ -101,11 +132,22 @@ class TableEra:
             return self._followed_by(header)
         # Logs that say no ids are of the table as far as anybody knows.
         newest = schema if schema.order > self.schema.order else self.schema
+        drops = self._drops_with(schema, newest)
         if not schema.id or not schema.truncated_us:
-            return self if newest is self.schema else replace(self, schema=newest)
+            same = newest is self.schema and drops == self.drops
+            return self if same else replace(self, schema=newest, drops=drops)
         groups = self._with(header.node, schema.truncated_us)
         moved = len(groups) > len(self.groups) and groups[-1].get(header.node) == schema.truncated_us
-        return TableEra(newest, groups[-_GROUPS_MAX:], self.number + moved, self.remade_us)
+        return TableEra(newest, groups[-_GROUPS_MAX:], self.number + moved, self.remade_us, drops)
+
+    def _drops_with(self, schema: TableSchema, newest: TableSchema) -> tuple[Drop, ...]:
+        """The drops to remember with one more version, beside those that the newest one knows of."""
+        known = _drops(newest)
+        found = {*self.drops, *_drops(self.schema), *_drops(schema)} - known
+        if not found:
+            return ()
+        others = found | known
+        return tuple(sorted(one for one in found if not any(it.includes(one) for it in others if it != one)))
 
     def _is_before(self, schema: TableSchema) -> bool:
         """Whether a schema is of the table that had the id before."""
@@ -134,24 +176,28 @@ class TableEra:
     def to_json(self) -> dict[str, Any]:
         groups = [dict(sorted(group.items())) for group in self.groups]
         out = {"schema": self.schema.to_json(), "groups": groups, "number": self.number}
-        return out | ({"remade_us": self.remade_us} if self.remade_us else {})
+        out |= {"remade_us": self.remade_us} if self.remade_us else {}
+        return out | ({"drops": [list(drop) for drop in self.drops]} if self.drops else {})
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> TableEra:
         groups = tuple({str(node): int(time) for node, time in group.items()} for group in data["groups"])
         schema = TableSchema.from_json(data["schema"])
-        return TableEra(schema, groups, int(data["number"]), int(data.get("remade_us", 0)))
+        drops = tuple(Drop(int(altered), str(name), int(time)) for altered, name, time in data.get("drops", ()))
+        return TableEra(schema, groups, int(data["number"]), int(data.get("remade_us", 0)), drops)
 
 
 class Move(NamedTuple):
     """What a batch changes about a table: its newest schema, the number of its era, and whether that is another one.
 
-    `began_us` is when the era began: 0 when it is the one before.
+    `began_us` is when the era began: 0 when it is the one before. `floors` has columns whose cells up to a time went
+    with versions since the one before, though the newest does not say so.
     """
 
     schema: TableSchema
     number: int
     began_us: int = 0
+    floors: Mapping[str, int] = {}
 
 
 @dataclass(frozen=True)
@@ -187,7 +233,7 @@ class Eras:
                 began_us = min(era.groups[-1].values()) if era.groups else era.schema.altered
                 out[table] = Move(era.schema, era.number, max(began_us, 1))
             elif known.schema != era.schema:
-                out[table] = Move(era.schema, era.number)
+                out[table] = Move(era.schema, era.number, floors=floors_of(era.drops, known.schema.altered))
         return out
 
     def newer_than(self, headers: Iterable[Header]) -> dict[TableId, TableSchema]:
@@ -198,6 +244,10 @@ class Eras:
             if known is not None and known.schema.fingerprint != header.schema.fingerprint:
                 out[header.schema.table] = known.schema
         return out
+
+    def drops(self) -> dict[TableId, tuple[Drop, ...]]:
+        """The drops of tables that are remembered beside those which their newest versions know of."""
+        return {table: era.drops for table, era in self.tables.items() if era.drops}
 
     def numbers(self) -> dict[TableId, int]:
         """The era's number of tables that have had one before."""

@@ -174,13 +174,15 @@ class ExactFold:
         self._dirty = set(self._keys)
         self.state = TableState(self.schema)
 
-    def drop_columns(self, before: ExactFold) -> Iterator[Told]:
+    def drop_columns(self, before: ExactFold, floors: Mapping[str, int]) -> Iterator[Told]:
         """Records of the rows that look different since columns were dropped, some of which were added again.
 
-        `before` has loaded the same entries under the version of the schema that they were of before.
+        `before` has loaded the same entries under the version of the schema that they were of before. `floors` has the
+        times of drops that are greater than those which the schema knows of; what they took was not loaded.
         """
         times = {column.name: column.dropped_us for column in self.schema.cells if column.dropped_us is not None}
-        latest = self.schema.last_drop
+        times |= {name: time for name, time in floors.items() if name in self._columns}
+        latest = max([self.schema.last_drop, *floors.values()])
         for identity, partition in before.state.partitions.items():
             places = set(partition.rows)
             then, now = _Picture(before, identity, places), _Picture(self, identity, places)

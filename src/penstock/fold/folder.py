@@ -19,7 +19,7 @@ from penstock.fold.adapt import adapt, surviving
 from penstock.fold.bucket import BucketState
 from penstock.fold.by_log import LogFold
 from penstock.fold.distinct import distinct, node_number
-from penstock.fold.eras import Move
+from penstock.fold.eras import Drop, Move, floors_of
 from penstock.fold.rows import RowFold
 from penstock.fold.source_order import climbing, source_order
 from penstock.formats import avro
@@ -55,10 +55,12 @@ class Folder:
         moves: Mapping[TableId, Move] | None = None,
         eras: Mapping[TableId, int] | None = None,
         newest: Mapping[TableId, TableSchema] | None = None,
+        drops: Mapping[TableId, Sequence[Drop]] | None = None,
     ) -> None:
         """`moves` is what this batch changes about tables, `eras` the numbers of their eras; without: 0.
 
-        `newest` has the last version of tables of which the batch has older ones.
+        `newest` has the last version of tables of which the batch has older ones, `drops` the drops of columns that it
+        does not know of any more.
         """
         self._copies = merge.copies
         self._quorum = merge.quorum if merge.copies is Copies.QUORUM else 1
@@ -69,6 +71,7 @@ class Folder:
         self._moves = moves or {}
         self._eras = eras or {}
         self._newest = newest or {}
+        self._drops = drops or {}
 
     def fold(self, runs: Sequence[Run], state: BucketState, *, now_s: int) -> Iterator[Records]:
         """The records of the runs, and of what expired until `now_s`, table by table.
@@ -172,18 +175,26 @@ class Folder:
         known = state.schemas(table)
         if not runs and not repaired and not known and not state.shelves(table):
             return None
+        runs, repaired = self._without_dropped(table, runs), self._without_dropped(table, repaired)
         told = [self._moves[table].schema] if table in self._moves else []
         told += [self._newest[table]] if table in self._newest else []
         chain = _chain(known, [*(run.schema for run in (*runs, *repaired)), *told])
         by_log = chain[-1].ordered_by is Order.LOG
         law = LogFold if by_log else RowFold
-        fold = law(chain, state, every=self._every, before=self._record is RecordType.ALL, lead=lead)
+        floors = self._moves[table].floors if table in self._moves else {}
+        shelf.forget(state, table, floors)
+        fold = law(chain, state, every=self._every, before=self._record is RecordType.ALL, lead=lead, floors=floors)
         several = len({run.node for run in runs}) > 1
         whole = _joined(chain, (run.batch() for run in repaired)) if repaired else None
         if by_log:
             return fold.fold(_joined(chain, (run.batch() for run in runs)), repaired=whole)
         batches = self._with_shelf(self._batches(runs, state), chain[-1], state)
         return fold.fold(_joined(chain, batches), copies=several, repaired=whole)
+
+    def _without_dropped(self, table: TableId, runs: list[Run]) -> list[Run]:
+        """The runs without cells that drops took of which the last version does not know any more."""
+        drops = self._drops.get(table)
+        return [shelf.above(run, floors_of(drops, run.schema.altered)) for run in runs] if drops else runs
 
     @staticmethod
     def _with_shelf(batches: Iterable[ChangeBatch], schema: TableSchema, state: BucketState) -> Iterator[ChangeBatch]:

@@ -7,7 +7,7 @@ ones there, and give the same result; a property test holds them to it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -26,6 +26,7 @@ from penstock.formats import avro
 from penstock.formats._kernel import RowReader
 from penstock.formats.program import program
 from penstock.merge.cql_value import one_spelling
+from penstock.merge.dropped import without_older
 from penstock.merge.range_deletions import NEVER, greater
 from penstock.model.batch import ChangeBatch
 from penstock.model.change import Change, Deletion, Op
@@ -44,11 +45,23 @@ class RowFold:
     """One table in one bucket and one batch. `chain` has the versions of its schema; the last one counts."""
 
     def __init__(
-        self, chain: Sequence[TableSchema], state: BucketState, *, every: bool, before: bool, lead: bool = True
+        self,
+        chain: Sequence[TableSchema],
+        state: BucketState,
+        *,
+        every: bool,
+        before: bool,
+        lead: bool = True,
+        floors: Mapping[str, int] | None = None,
     ) -> None:
-        """`lead`: this bucket tells what concerns the table as a whole, so that only one does."""
+        """`lead`: this bucket tells what concerns the table as a whole, so that only one does.
+
+        `floors`: by column the time up to which cells that are in the state went with a drop that the last version of
+        the schema does not know of any more.
+        """
         self.chain = chain
         self.lead = lead
+        self._passed = floors or {}
         self.schema = chain[-1]
         self.state = state
         self.every = every
@@ -430,9 +443,10 @@ class RowFold:
         mine = ("", self.schema.id) if self.schema.id else ()
         known = [one for one in self.state.schemas(self.schema.table) if not mine or one.id in mine]
         floors = _floors(known[-1], self.schema) if known else {}
-        if not floors:
+        if not known or not (floors or self._passed):
             return
         waiting = shelf.drops(known[-1], self.schema)
+        waiting = {name: max(time, self._passed.get(name, time)) for name, time in waiting.items()}
         for (first, last), entries in self._sweep(known):
             data, _ = joined_bytes(entries.rows)
             batch = ChangeBatch(known[-1], int(entries.lows.sum()), data)
@@ -447,7 +461,7 @@ class RowFold:
 
     def _single_rows(self, entries: Entries) -> Any:
         """Which entries are one row each, with nothing in its partition that shows in it."""
-        if not self._plain:
+        if not self._plain or self._passed:
             return np.zeros(len(entries), bool)
         partitions = entries.keys >> _HALF
         wide = partitions[entries.keys & np.uint64(0xFFFFFFFF) == 0]
@@ -475,10 +489,10 @@ class RowFold:
     def _narrow_exactly(self, then: Entries, now: Entries) -> None:
         before = ExactFold(then.schema, self.state.now_s, self.entry.truncation)
         fold = self._exact_fold()
-        for one, entries in ((before, then), (fold, now)):
+        for one, entries, floors in ((before, then, {}), (fold, now, self._passed)):
             for key, several in self._decoded(entries).items():
-                one.load(key, several)
-        self._keep([fold], list(fold.drop_columns(before)))
+                one.load(key, [without_older(state, floors) for state in several])
+        self._keep([fold], list(fold.drop_columns(before, self._passed)))
 
     def _truncate(self, scan: Scan) -> None:
         """Tables of sources that know no eras: a truncation is a deletion of everything up to its write time."""

@@ -4,12 +4,16 @@ A column that is dropped takes its cells with it, up to the write time of the dr
 can write with a timestamp of its own, is still there when the column is added again. So the cells of columns that go
 are looked through: those newer than the drop are kept beside the rows, as changes that name nothing else, and when a
 version of the schema has their column again, they are joined like any other change.
+
+Of a column that is dropped again as of an earlier time, the version after that knows the last drop only. What went with
+the drops before it is taken out of runs, rows and the shelf by their times (`above`).
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,11 +23,13 @@ from penstock.fold.bucket import BucketState
 from penstock.fold.entries import Entries, binary_array, joined_bytes
 from penstock.formats import avro
 from penstock.formats.arrow import to_arrow
+from penstock.merge.dropped import newer, without_older
 from penstock.model.batch import ChangeBatch
 from penstock.model.change import Cell, Change, Delta, Op
-from penstock.model.schema import Role, TableSchema
+from penstock.model.schema import Role, TableId, TableSchema
 from penstock.model.types import Kind
 from penstock.records import keys
+from penstock.records.runs import Run
 
 
 def drops(old: TableSchema, new: TableSchema) -> dict[str, int]:
@@ -71,9 +77,9 @@ def newer_cells(change: Change, schema: TableSchema, times: Mapping[str, int]) -
     kept: dict[bool, dict[str, Cell]] = {False: {}, True: {}}
     for name, dropped_us in times.items():
         cell = change.cells.get(name)
-        newer = None if cell is None else _newer(cell, change.time, dropped_us)
-        if newer is not None:
-            kept[schema.by_name[name].role is Role.STATIC][name] = newer
+        left = None if cell is None else newer(cell, change.time, dropped_us)
+        if left is not None:
+            kept[schema.by_name[name].role is Role.STATIC][name] = left
     for static, cells in kept.items():
         if cells:
             named = schema.partition if static else schema.key
@@ -81,19 +87,12 @@ def newer_cells(change: Change, schema: TableSchema, times: Mapping[str, int]) -
             yield Change(Op.UPDATE, key, cells, time=max(map(_greatest, cells.values())))
 
 
-def _newer(cell: Cell, time: int | None, dropped_us: int) -> Cell | None:
-    """What of a cell is newer than a time, with its own times; None when nothing is."""
-    if not isinstance(cell, Delta):
-        own = time if cell.time is None else cell.time
-        return cell._replace(time=own) if own is not None and own > dropped_us else None
-    elements = [one._replace(time=time if one.time is None else one.time) for one in cell.elements]
-    removed = [one._replace(time=time if one.time is None else one.time) for one in cell.removed]
-    replaced = cell.replaced if cell.replaced is not None and cell.replaced.time > dropped_us else None
-    newer_elements = tuple(one for one in elements if one.time is not None and one.time > dropped_us)
-    newer_removed = tuple(one for one in removed if one.time is not None and one.time > dropped_us)
-    if replaced is None and not newer_elements and not newer_removed:
-        return None
-    return Delta(replaced, newer_elements, newer_removed)
+def above(run: Run, floors: Mapping[str, int]) -> Run:
+    """A run without the cells up to the floors of their columns."""
+    if not any(name in run.schema.by_name for name in floors):
+        return run
+    changes = [without_older(change, floors) for change in avro.decode(run.batch())]
+    return replace(run, rows=bytes(avro.encode(run.schema, changes).rows))
 
 
 def _greatest(cell: Cell) -> int:
@@ -138,6 +137,18 @@ def take(state: BucketState, schema: TableSchema) -> list[ChangeBatch]:
             times = drops(entries.schema, schema)
             put(state, entries.schema, (one for change in mine for one in newer_cells(change, entries.schema, times)))
     return out
+
+
+def forget(state: BucketState, table: TableId, floors: Mapping[str, int]) -> None:
+    """Keep nothing up to the floors of columns."""
+    for entries in state.shelves(table) if floors else ():
+        data, _ = joined_bytes(entries.rows)
+        changes = avro.decode(ChangeBatch(entries.schema, len(entries), data))
+        kept = [without_older(change, floors) for change in changes]
+        less = [number for number, change in enumerate(changes) if kept[number] != change]
+        taken = entries.take(np.array(less, np.int64))
+        state.put(Entries.of_shelf(taken.schema, taken.keys, taken.rows, gone=True))
+        put(state, entries.schema, (kept[number] for number in less if kept[number].cells))
 
 
 def clear(state: BucketState, schema: TableSchema) -> None:

@@ -470,6 +470,7 @@ class Pipeline:
                 moves=moves,
                 eras=eras.numbers(),
                 newest=eras.newer_than(self._met.values()),
+                drops=eras.drops(),
                 outages=str(self._checkpoint.outages),
                 aside=aside,
                 expired=self._holding.expired(batch),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
@@ -19,7 +19,7 @@ from penstock.errors import PenstockError, TargetRefused
 from penstock.filters.functions import Functions
 from penstock.fold import poison
 from penstock.fold.bucket import BucketState
-from penstock.fold.eras import Header, Move, prepared_as
+from penstock.fold.eras import Drop, Header, Move, prepared_as
 from penstock.fold.folder import Folder
 from penstock.log.refusal import exhausted
 from penstock.model.schema import TableId, TableSchema
@@ -54,6 +54,8 @@ class TaskPlan:
     eras: Mapping[TableId, int] = field(default_factory=dict)
     # The last version of tables of which the batch may have older ones.
     newest: Mapping[TableId, TableSchema] = field(default_factory=dict)
+    # The drops of columns that the last versions of tables do not know of any more.
+    drops: Mapping[TableId, Sequence[Drop]] = field(default_factory=dict)
     # Where tasks say that they wait for a target.
     outages: str | None = None
     # Tables that the batch leaves out, and the buckets that take each all the same.
@@ -174,7 +176,15 @@ class _Bucket:
             writers = [(sink, opened.enter_context(sink.writer(task))) for sink in plan.sinks]
             for number, (record, sinks) in enumerate(plan.folds(transforms)):
                 every = any(sink.every for sink in sinks)
-                folder = Folder(plan.merge, record, every=every, moves=moves, eras=plan.eras, newest=plan.newest)
+                folder = Folder(
+                    plan.merge,
+                    record,
+                    every=every,
+                    moves=moves,
+                    eras=plan.eras,
+                    newest=plan.newest,
+                    drops=plan.drops,
+                )
                 folded = folder.fold(wanted, state, now_s=plan.now_us // 1_000_000)
                 mine = [(sink, writer) for sink, writer in writers if sink in sinks]
                 for records in transforms.apply(self._checked(folded, counted=not number)):

@@ -97,3 +97,23 @@ def test_rows_of_the_table_that_had_the_id_before_and_of_one_that_stays_empty_ar
     with TableLog.open(directories[0], replace(old, id="b", altered=12), node="n1") as log:
         log.begin(replace(old, id="b", altered=12))
     assert rows(directories, 1 << 20) == []
+
+
+def test_what_a_drop_took_stays_gone_when_the_column_is_dropped_again_as_of_an_earlier_time(tmp_path: Path) -> None:
+    first = replace(SCHEMA, id="a", altered=5)
+    without = tuple(column for column in COLUMNS if column.name != "note")
+    again = [replace(first, columns=(*without, replace(COLUMNS[3], dropped_us=time))) for time in (30, 15)]
+    versions = [
+        first,
+        replace(first, columns=without, altered=6, dropped=(("note", 30),)),
+        replace(again[0], altered=7),
+        replace(first, columns=without, altered=8, dropped=(("note", 15),)),
+        replace(again[1], altered=9),
+    ]
+    for number, version in enumerate(versions):
+        with TableLog.open(str(tmp_path / "n1"), version, node="n1") as log:
+            log.begin(version)
+            if number % 2 == 0:
+                log.append(avro.encode(version, [put(number, "a", 20, note="n"), put(number, "b", 40, note="n")]))
+    found = {(row["id"], row["line"]): row["note"] for row in rows([str(tmp_path / "n1")], 1 << 20)}
+    assert found == {(0, "a"): None, (0, "b"): "n", (2, "a"): None, (2, "b"): "n", (4, "a"): "n", (4, "b"): "n"}

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import CorruptCheckpoint
-from penstock.fold.eras import Eras, EraStore, Header
+from penstock.fold.eras import Drop, Eras, EraStore, Header
 from penstock.model import types
 from penstock.model.schema import Column, Role, TableId, TableSchema
 
@@ -20,6 +20,7 @@ SECOND = 1_000_000
 FIRST = TableSchema(
     TABLE, (Column("id", types.INT64, Role.PARTITION), Column("note", types.TEXT)), id="aa", altered=10, since_us=1
 )
+MORE = Column("more", types.TEXT)
 
 
 def truncated(node: str, second: float, schema: TableSchema = FIRST) -> Header:
@@ -166,3 +167,39 @@ def test_eras_of_a_table_that_has_the_id_of_another_are_kept(tmp_path: Path) -> 
     eras = learned(Header("a", FIRST), Header("a", AGAIN))
     EraStore(tmp_path / "eras").write(3, eras)
     assert EraStore(tmp_path / "eras").before(4) == eras
+
+
+def dropped(*times: int) -> list[TableSchema]:
+    """The table, and for each of these drops of its note the versions without and with it."""
+    key, note = FIRST.columns
+    versions = [FIRST]
+    for number, time in enumerate(times):
+        versions.append(replace(FIRST, columns=(key,), altered=20 + 20 * number, dropped=(("note", time),)))
+        versions.append(replace(FIRST, columns=(key, replace(note, dropped_us=time)), altered=30 + 20 * number))
+    return versions
+
+
+def test_drops_that_the_newest_version_knows_of_are_not_remembered() -> None:
+    for times in [(5,), (5, 7), (5, 5), (5, 7, 9)]:
+        assert learned(*(Header("a", version) for version in dropped(*times))).drops() == {}
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(5))))
+def test_a_drop_that_is_followed_by_one_of_an_earlier_time_is_remembered_in_any_order(order: tuple[int, ...]) -> None:
+    versions = dropped(7, 5)
+    eras = learned(*(Header("ab"[number % 2], versions[number]) for number in order))
+    assert eras.drops() == {TABLE: (Drop(30, "note", 7),)}
+    assert eras.tables[TABLE].schema == versions[-1]
+    assert learned(*(Header("a", version) for version in dropped(7, 5, 9))).drops() == {}
+
+
+def test_a_batch_tells_what_went_with_the_versions_that_it_passes(tmp_path: Path) -> None:
+    versions = dropped(7, 5)
+    before = learned(Header("a", versions[0]))
+    after = before.learn([Header("a", version) for version in versions[1:]])
+    assert after.moves(before)[TABLE].floors == {"note": 7}
+    more = after.learn([Header("a", replace(versions[-1], altered=90, columns=(*versions[-1].columns, MORE)))])
+    assert more.moves(after)[TABLE].floors == {}
+    assert more.drops() == after.drops()
+    EraStore(tmp_path / "eras").write(3, more)
+    assert EraStore(tmp_path / "eras").before(4) == more

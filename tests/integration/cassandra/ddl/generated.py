@@ -42,6 +42,9 @@ class _Table:
     c: str = "c"
     columns: dict[str, _Column] = field(default_factory=dict)
     dropped: dict[str, _Column] = field(default_factory=dict)
+    # The columns that were ever dropped as of the moment, and those that were written with a time later than that.
+    past: set[str] = field(default_factory=set)
+    later: set[str] = field(default_factory=set)
     fields: list[tuple[str, str]] = field(default_factory=lambda: [("x", "int"), ("y", "text")])
     # How many names were given, so that none is given twice.
     numbers: int = 0
@@ -109,6 +112,9 @@ def generated(seed: int) -> Scenario:
         for what in places:
             lines += _write(table) if what == "write" else _change(table)
         lines.append("--")
+    # Without these columns Cassandra cannot read the table, and nothing would be judged at the end.
+    back = [column for name, column in table.dropped.items() if name in table.later]
+    lines[-1:] = [f"ALTER TABLE t ADD {column.definition}" for column in back] + lines[-1:]
     return Scenario(f"seed {seed}", "\n".join(lines[:-1]), copied=copied)
 
 
@@ -133,9 +139,16 @@ def _drop(table: _Table, using: str = "") -> list[str]:
         return _add(table)
     column = table.random.choice(chosen)
     del table.columns[column.name]
-    if "pair" not in column.kind:
+    if "pair" in column.kind:
+        # It cannot come back, and with cells that are newer than its drop the table could never be read again.
+        using = ""
+    else:
         table.dropped[column.name] = column
-    return [f"ALTER TABLE t DROP {column.name}{using}"]
+    # What the drop before has taken comes back or not with one as of an earlier time: that goes by the files it was in.
+    compacted = ["! t"] if using and column.name in table.past else []
+    if not using:
+        table.past.add(column.name)
+    return [*compacted, f"ALTER TABLE t DROP {column.name}{using}"]
 
 
 def _drop_and_add(table: _Table) -> list[str]:
@@ -164,7 +177,8 @@ def _truncate(table: _Table) -> list[str]:
 
 def _make_again(table: _Table) -> list[str]:
     """Drop the table and make another one of the same name, sometimes with other columns and another key."""
-    table.dropped.clear()
+    for names in (table.dropped, table.past, table.later):
+        names.clear()
     if table.random.random() < 0.5:
         column = table.another()
         table.columns[column.name] = column
@@ -198,7 +212,8 @@ def _rename_field(table: _Table) -> list[str]:
 
 
 def _options(table: _Table) -> list[str]:
-    return [f"ALTER TABLE t WITH {table.random.choice(('gc_grace_seconds = 0', 'default_time_to_live = 86400'))}"]
+    # With no grace a compaction decides whether a deletion still covers what is written later with an earlier time.
+    return [f"ALTER TABLE t WITH {table.random.choice(('gc_grace_seconds = 9999', 'default_time_to_live = 86400'))}"]
 
 
 # Cassandra notes the time of a drop in milliseconds, and knows it to the microsecond until it is started again: times
@@ -242,4 +257,7 @@ def _write(table: _Table) -> list[str]:
         one = random.choice(static)
         options += [f"UPDATE t{using} SET {table.changed(one)} WHERE {partition}"] * 2
         options.append(f"DELETE {one.name} FROM t{when} WHERE {partition}")
-    return [random.choice(options)]
+    written = random.choice(options)
+    if str(LATER) in written:
+        table.later |= {one.name for one in table.columns.values() if one.name in written}
+    return [written]

@@ -226,6 +226,12 @@ class Judge:
         found = self._session.execute(query, (keyspace, table))
         return {name: (parse_type(kind, users), role in ("partition_key", "clustering")) for name, kind, role in found}
 
+    def dropped(self, keyspace: str, table: str) -> set[str]:
+        """The columns that the table had and has no more."""
+        query = "SELECT column_name FROM system_schema.dropped_columns WHERE keyspace_name = %s AND table_name = %s"
+        found = {name for (name,) in self._session.execute(query, (keyspace, table))}
+        return found - self.columns(keyspace, table).keys()
+
     def selected(self, keyspace: str, table: str) -> list[dict[str, Any]]:
         """The rows of SELECT JSON at ALL."""
         query = f'SELECT JSON * FROM "{keyspace}"."{table}"'

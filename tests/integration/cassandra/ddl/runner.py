@@ -27,6 +27,7 @@ from __future__ import annotations
 import shutil
 import sys
 import time
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -85,8 +86,8 @@ class Play:
     differences: dict[str, list[Difference]] = field(default_factory=dict)
     comparisons: int = 0
     rows: int = 0
-    # How often Cassandra failed to read a table.
-    unanswered: int = 0
+    # How often Cassandra failed to read a table, by keyspace.
+    unanswered: Counter[str] = field(default_factory=Counter)
     refused: dict[str, list[str]] = field(default_factory=dict)
     seconds: float = 0
 
@@ -206,6 +207,11 @@ class Runner:
         self._caught_up()
 
     def _execute(self, scenario: Scenario, statement: str) -> None:
+        if statement.startswith("! "):
+            for node in self._nodes:
+                node.nodetool("flush", scenario.keyspace)
+                node.nodetool("compact", scenario.keyspace, statement.removeprefix("! "))
+            return
         optional = statement.startswith("? ")
         try:
             self._ask(statement.removeprefix("? "))
@@ -246,9 +252,12 @@ class Runner:
     def _compare(self, way: _Path, step: int, keyspace: str, table: str) -> None:
         try:
             verdict = self._judge.compare(keyspace, table, way.lake / keyspace / table)
-        except ReadFailure:
+        except ReadFailure as error:
             # While a column is dropped that has cells of a later time, Cassandra cannot read such a table itself.
-            self._play.unanswered += 1
+            if self._judge.dropped(keyspace, table):
+                self._play.unanswered[keyspace] += 1
+            else:
+                self._note(way.name, step, keyspace, table, f"Cassandra cannot read it: {error}")
             return
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             # Values that are none of the column's type.
@@ -271,7 +280,7 @@ class Runner:
             for one in self._scenarios
             if one.copied
             for table, captured in self._judge.tables(one.keyspace).items()
-            if captured
+            if captured and self._is_read(one.keyspace, table)
         ]
         self._interrupted.snapshot(tables)
         self._deliver(pipelines, "interrupted", step)
@@ -285,6 +294,14 @@ class Runner:
         self._deliver(pipelines, "replaced", step)
         self._remove_old_segments(self._nodes[AGENTS.index("successor") % len(self._nodes)])
         self._successor.start()
+
+    def _is_read(self, keyspace: str, table: str) -> bool:
+        """Whether Cassandra can read a table; its copy would wait until it can."""
+        try:
+            self._judge.selected(keyspace, table)
+        except ReadFailure:
+            return False
+        return True
 
     def _remove_old_segments(self, node: CassandraServer) -> None:
         """Leave the segment that is written, and the one that Cassandra keeps ready behind it."""
@@ -323,8 +340,10 @@ def summary(play: Play) -> str:
     lines = [
         (
             f"{len(play.differences)} scenarios, {play.comparisons} tables compared, {play.rows} rows, "
-            f"{len(broken)} scenarios with differences, {play.unanswered} without an answer, {play.seconds:.0f} s"
+            f"{len(broken)} scenarios with differences, {play.unanswered.total()} without an answer, "
+            f"{play.seconds:.0f} s"
         ),
+        *(f"not read by Cassandra, {count} times: {keyspace}" for keyspace, count in play.unanswered.items()),
         *(f"refused by Cassandra in {name}: {text}" for name, texts in play.refused.items() for text in texts),
     ]
     return "\n".join(lines)

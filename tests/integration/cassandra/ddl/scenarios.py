@@ -136,6 +136,33 @@ UPDATE t USING TIMESTAMP 1600000 SET v = 'in time' WHERE k = 3
 """,
     ),
     Scenario(
+        "a column is dropped again as of an earlier time",
+        """
+CREATE TABLE t (k int PRIMARY KEY, v text, m map<text, int>, w int) WITH cdc = true
+INSERT INTO t (k, v, m, w) VALUES (1, 'gone', {'gone': 1}, 1)
+INSERT INTO t (k, v, m, w) VALUES (2, 'gone', {'gone': 1}, 2) USING TIMESTAMP 1000000
+--
+ALTER TABLE t DROP v
+ALTER TABLE t DROP m
+INSERT INTO t (k, w) VALUES (3, 3)
+ALTER TABLE t ADD v text
+ALTER TABLE t ADD m map<text, int>
+INSERT INTO t (k, v, m, w) VALUES (4, 'too old', {'too old': 1}, 4) USING TIMESTAMP 2000000
+INSERT INTO t (k, v, m, w) VALUES (5, 'stays', {'stays': 1}, 5)
+--
+! t
+ALTER TABLE t DROP v USING TIMESTAMP 1500000
+ALTER TABLE t DROP m USING TIMESTAMP 1500000
+INSERT INTO t (k, w) VALUES (6, 6)
+ALTER TABLE t ADD v text
+ALTER TABLE t ADD m map<text, int>
+INSERT INTO t (k, v, m, w) VALUES (7, 'new enough', {'new enough': 1}, 7) USING TIMESTAMP 2000000
+--
+UPDATE t SET w = 10 WHERE k = 1
+UPDATE t USING TIMESTAMP 1400000 SET v = 'too late' WHERE k = 2
+""",
+    ),
+    Scenario(
         "a second column is dropped as of an earlier time",
         """
 CREATE TABLE t (k int PRIMARY KEY, a text, b text, w int) WITH cdc = true
