@@ -26,6 +26,7 @@ from penstock.filters.functions import Functions
 from penstock.log.refusal import exhausted
 from penstock.model.schema import TableId, TableSchema
 from penstock.pipeline import dead_letters, outcome, scratch
+from penstock.pipeline.batch_plan import BatchPlan
 from penstock.pipeline.blame import blamed, prepare
 from penstock.pipeline.checkpoint import SCRATCH, Checkpoint, usual_buckets
 from penstock.pipeline.driver_lock import DriverLock
@@ -117,6 +118,7 @@ class Pipeline:
         self._sources: dict[str, set[TableId]] = {}
         # The batch under way, its buckets whose tasks have delivered, and whether a sink has it for good.
         self._batch = -1
+        self._plan = BatchPlan(-1)
         self._done: set[int] = set()
         self._moving: frozenset[TableId] = frozenset()
         self._final = False
@@ -407,6 +409,9 @@ class Pipeline:
         now_us = self._checkpoint.batch_time(batch, self._clock.now_us(), self._query)
         if batch != self._batch:
             self._batch, self._done, self._final = batch, set(), False
+        self._plan = self._checkpoint.plan(batch)
+        for sink in self._sinks:
+            sink.begin_batch(self._plan)
         outcomes = self._outcomes(frame, batch, now_us)
         tokens = {o.bucket: o.data for o in outcomes if o.kind == "state"}
         self._check_size(batch, tokens)
@@ -473,6 +478,7 @@ class Pipeline:
                 outages=str(self._checkpoint.outages),
                 aside=aside,
                 expired=self._holding.expired(batch),
+                identity=self._plan,
             )
             self._moving = frozenset(plan.moves)
             outcomes = list(outcome.from_arrow(_tasks(frame, plan, self._buckets)))

@@ -18,13 +18,14 @@ import structlog
 from pyroaring import BitMap
 
 from penstock.errors import CorruptCheckpoint, DeliveryFailed
+from penstock.pipeline.batch_plan import BatchPlan
 from penstock.pipeline.sinks.lakehouse import deletion_vectors, delta_manifest
 from penstock.pipeline.sinks.lakehouse.data_files import stats_text
 from penstock.pipeline.sinks.lakehouse.delta_log import Action, commit_path, file_of, remove_action, rows_of
 from penstock.pipeline.sinks.lakehouse.delta_manifest import SHARED, Manifest, RunRef
 from penstock.pipeline.sinks.lakehouse.delta_rows import Layout, index_of, unpacked
 from penstock.pipeline.sinks.lakehouse.delta_schema import from_delta
-from penstock.pipeline.sinks.lakehouse.delta_table import DeltaTable, now_ms
+from penstock.pipeline.sinks.lakehouse.delta_table import DeltaTable, now_ms, transactions_of
 from penstock.pipeline.sinks.lakehouse.key_index import open_run, to_file
 from penstock.system import json_text
 
@@ -144,8 +145,9 @@ class CurrentTable:
 
     # One batch.
 
-    def commit(self, app: str, batch: int, parts: Sequence[dict[str, Any]]) -> None:
+    def commit(self, app: str, plan: BatchPlan, parts: Sequence[dict[str, Any]]) -> None:
         """Make a batch visible as a whole; nothing happens when the table has it already."""
+        batch = plan.batch
         self._manifest = self._manifest or delta_manifest.newest(self.table.storage)
         if self._manifest is None:
             raise DeliveryFailed("the table was not prepared", table=self.table.name, batch=batch)
@@ -159,12 +161,12 @@ class CurrentTable:
             else:
                 self._check_unchanged(parts, batch)
             out, adds = self._actions(parts, truncated=truncated)
-            made.append(self._next_manifest(app, batch, parts, adds))
+            made.append(self._next_manifest(app, plan, parts, adds))
             if len(made) == 1:
                 self.table.storage.write(delta_manifest.waiting_name(token), made[0].to_bytes())
             return out
 
-        if not self.table.commit(app, batch, actions, operation="MERGE", token=token):
+        if not self.table.commit(app, plan, actions, operation="MERGE", token=token):
             self.sync()
             return
         if len(made) > 1:
@@ -267,7 +269,7 @@ class CurrentTable:
         return found
 
     def _next_manifest(
-        self, app: str, batch: int, parts: Sequence[dict[str, Any]], files: dict[str, Action]
+        self, app: str, plan: BatchPlan, parts: Sequence[dict[str, Any]], files: dict[str, Action]
     ) -> Manifest:
         assert self._manifest is not None
         old = self._manifest.for_application(app)
@@ -279,7 +281,7 @@ class CurrentTable:
         made = Manifest(
             schema=self.table.log.metadata["schemaString"],
             partition=self.table.partition,
-            transactions={**self.table.log.transactions, app: batch},
+            transactions={**self.table.log.transactions, **transactions_of(app, plan)},
             files={path: buckets.get(path, old.files.get(path, SHARED)) for path in files},
             runs=runs,
             source=self.table.shape.note.to_json(),
