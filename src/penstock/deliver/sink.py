@@ -16,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Self
 
+from penstock.deliver.batch_plan import BatchPlan
 from penstock.deliver.outages import Waiting
 from penstock.errors import PenstockError
 from penstock.model.schema import TableId, TableSchema
@@ -33,6 +34,8 @@ class Task:
     now_us: int
     # Where the driver looks for tasks that wait for their target.
     outages: str | None = None
+    # Which batch it is, beyond its number: as given to the sink's `begin_batch`.
+    plan: BatchPlan | None = None
 
     def waiting(self, sink: str) -> Waiting:
         """Where to say that the target of this sink is away."""
@@ -126,6 +129,13 @@ class Sink(ABC):
 
     def check(self) -> None:  # noqa: B027
         """On the driver, before the stream starts: raise when the target cannot be reached or does not fit."""
+
+    def begin_batch(self, plan: BatchPlan) -> None:  # noqa: B027
+        """On the driver, before all else of a batch: which one it is, beyond its number.
+
+        A checkpoint that was restored from an older copy gives a number a second time, to other changes. A target that
+        leaves out a batch because it has one of that number must compare their plans.
+        """
 
     def prepare(self, schemas: Sequence[TableSchema]) -> None:  # noqa: B027
         """On the driver, before the tasks of a batch: tables or schema versions that this run has not seen yet.

@@ -161,6 +161,9 @@ class RowsOfColumns:
             kind = program.kinds[node]
         target = self.targets[node]
         if kind == RECORD:
+            # What lies under a null would be written as a value that nobody has set.
+            if target >= 0:
+                self._require(target, index)
             for step in range(program.counts[node]):
                 self.write(out, program.children[program.first[node] + step], index)
         elif kind == UNION:

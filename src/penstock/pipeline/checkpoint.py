@@ -29,6 +29,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from penstock.deliver.batch_plan import BatchPlan
 from penstock.errors import CorruptCheckpoint, DeliveryFailed, InvalidSetting, StorageError
 from penstock.fold.bucket import RUNS
 from penstock.log import sealed
@@ -168,6 +169,11 @@ class Checkpoint:
     def time_of(self, batch: int) -> int:
         """The time of a batch that was noted."""
         return int(self._plan(batch)["now_us"])
+
+    def plan(self, batch: int) -> BatchPlan:
+        """Which batch it is, beyond its number, for a batch that was noted."""
+        before = self.positions(batch - 1) if batch else {}
+        return BatchPlan.of(batch, self.time_of(batch), before, self.positions(batch))
 
     def check_whole(self, committed: int) -> None:
         """Raise when a part of the directory was deleted or restored alone. `committed`: the state's last batch.

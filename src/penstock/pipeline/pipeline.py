@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import structlog
 
+from penstock.deliver.batch_plan import BatchPlan
 from penstock.deliver.choice import make_sinks
 from penstock.errors import DeliveryFailed, PenstockError, Retry, ServerFailed, StorageError, ToolMissing
 from penstock.filters.functions import Functions
@@ -117,6 +118,7 @@ class Pipeline:
         self._sources: dict[str, set[TableId]] = {}
         # The batch under way, its buckets whose tasks have delivered, and whether a sink has it for good.
         self._batch = -1
+        self._plan = BatchPlan(-1)
         self._done: set[int] = set()
         self._moving: frozenset[TableId] = frozenset()
         self._final = False
@@ -407,6 +409,9 @@ class Pipeline:
         now_us = self._checkpoint.batch_time(batch, self._clock.now_us(), self._query)
         if batch != self._batch:
             self._batch, self._done, self._final = batch, set(), False
+        self._plan = self._checkpoint.plan(batch)
+        for sink in self._sinks:
+            sink.begin_batch(self._plan)
         outcomes = self._outcomes(frame, batch, now_us)
         tokens = {o.bucket: o.data for o in outcomes if o.kind == "state"}
         self._check_size(batch, tokens)
@@ -474,6 +479,7 @@ class Pipeline:
                 outages=str(self._checkpoint.outages),
                 aside=aside,
                 expired=self._holding.expired(batch),
+                identity=self._plan,
             )
             self._moving = frozenset(plan.moves)
             outcomes = list(outcome.from_arrow(_tasks(frame, plan, self._buckets)))

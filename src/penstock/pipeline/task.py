@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from penstock.deliver.batch_plan import BatchPlan
 from penstock.deliver.sink import Sink, Task, Writer
 from penstock.errors import PenstockError, TargetRefused
 from penstock.filters.functions import Functions
@@ -60,6 +61,8 @@ class TaskPlan:
     outages: str | None = None
     # Tables that the batch leaves out, and the buckets that take each all the same.
     aside: Mapping[TableId, frozenset[int]] = field(default_factory=dict)
+    # Which batch this is, beyond its number.
+    identity: BatchPlan | None = None
     # Of tables that return: by bucket the second up to which their expiries were delivered.
     expired: Mapping[TableId, Mapping[int, int]] = field(default_factory=dict)
 
@@ -171,7 +174,7 @@ class _Bucket:
         aside = state.aside = plan.left_out(self._bucket)
         moves = {table: move for table, move in plan.moves.items() if table not in aside}
         state.expired = {table: known[self._bucket] for table, known in plan.expired.items() if self._bucket in known}
-        task = Task(plan.pipeline, plan.batch, self._bucket, plan.now_us, plan.outages)
+        task = Task(plan.pipeline, plan.batch, self._bucket, plan.now_us, plan.outages, plan.identity)
         with ExitStack() as opened:
             writers = [(sink, opened.enter_context(sink.writer(task))) for sink in plan.sinks]
             for number, (record, sinks) in enumerate(plan.folds(transforms)):

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from penstock.deliver.batch_plan import BatchPlan
 from penstock.deliver.delta.compaction import add_file, living_rows
 from penstock.deliver.delta.delta_log import Action, remove_action
-from penstock.deliver.delta.table import DeltaTable, has_batch, now_ms
+from penstock.deliver.delta.table import DeltaTable, now_ms
 from penstock.deliver.delta.writer import Layout, key_columns_of
 from penstock.deliver.lakehouse.data_files import by_partition, sorted_by
 from penstock.deliver.lakehouse.key_hash import key_hashes
@@ -23,16 +24,15 @@ from penstock.deliver.lakehouse.key_index import Entries, sort_order
 from penstock.deliver.lakehouse.spool import GONE, read_spool
 
 
-def commit(table: DeltaTable, app: str, batch: int, reports: list[dict[str, Any]], layout: Layout) -> None:
+def commit(table: DeltaTable, app: str, plan: BatchPlan, reports: list[dict[str, Any]], layout: Layout) -> None:
     """Merge a batch, unless the table has it, and clear its part of the spool."""
     paths = [add["path"] for report in reports for add in report["adds"]]
     truncated = any(report["truncated"] for report in reports)
-    table.log.refresh()
-    if (paths or truncated) and not has_batch(table.log.transactions, app, batch, table.name):
+    if (paths or truncated) and not table.has(app, plan):
         key = tuple(next((report["key"] for report in reports if report["key"]), ()))
         rows = read_spool([table.storage.path(path) for path in paths], table.schema, key) if paths else None
         operation = "TRUNCATE" if truncated else "MERGE"
-        table.commit(app, batch, lambda: list(_merged(table, rows, key, layout, whole=truncated)), operation=operation)
+        table.commit(app, plan, lambda: list(_merged(table, rows, key, layout, whole=truncated)), operation=operation)
     for path in paths:
         table.storage.delete(path)
 

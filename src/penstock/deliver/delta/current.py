@@ -17,11 +17,12 @@ import pyarrow.parquet as pq
 import structlog
 from pyroaring import BitMap
 
+from penstock.deliver.batch_plan import BatchPlan
 from penstock.deliver.delta import deletion_vectors, manifest_file
 from penstock.deliver.delta.delta_log import Action, commit_path, file_of, remove_action, rows_of
 from penstock.deliver.delta.manifest_file import SHARED, Manifest, RunRef
 from penstock.deliver.delta.schema import from_delta
-from penstock.deliver.delta.table import DeltaTable, now_ms
+from penstock.deliver.delta.table import DeltaTable, now_ms, transactions_of
 from penstock.deliver.delta.writer import Layout, index_of, unpacked
 from penstock.deliver.lakehouse.data_files import stats_text
 from penstock.deliver.lakehouse.key_index import open_run, to_file
@@ -144,8 +145,9 @@ class CurrentTable:
 
     # One batch.
 
-    def commit(self, app: str, batch: int, parts: Sequence[dict[str, Any]]) -> None:
+    def commit(self, app: str, plan: BatchPlan, parts: Sequence[dict[str, Any]]) -> None:
         """Make a batch visible as a whole; nothing happens when the table has it already."""
+        batch = plan.batch
         self._manifest = self._manifest or manifest_file.newest(self.table.storage)
         if self._manifest is None:
             raise DeliveryFailed("the table was not prepared", table=self.table.name, batch=batch)
@@ -159,12 +161,12 @@ class CurrentTable:
             else:
                 self._check_unchanged(parts, batch)
             out, adds = self._actions(parts, truncated=truncated)
-            made.append(self._next_manifest(app, batch, parts, adds))
+            made.append(self._next_manifest(app, plan, parts, adds))
             if len(made) == 1:
                 self.table.storage.write(manifest_file.waiting_name(token), made[0].to_bytes())
             return out
 
-        if not self.table.commit(app, batch, actions, operation="MERGE", token=token):
+        if not self.table.commit(app, plan, actions, operation="MERGE", token=token):
             self.sync()
             return
         if len(made) > 1:
@@ -267,7 +269,7 @@ class CurrentTable:
         return found
 
     def _next_manifest(
-        self, app: str, batch: int, parts: Sequence[dict[str, Any]], files: dict[str, Action]
+        self, app: str, plan: BatchPlan, parts: Sequence[dict[str, Any]], files: dict[str, Action]
     ) -> Manifest:
         assert self._manifest is not None
         old = self._manifest.for_application(app)
@@ -279,7 +281,7 @@ class CurrentTable:
         made = Manifest(
             schema=self.table.log.metadata["schemaString"],
             partition=self.table.partition,
-            transactions={**self.table.log.transactions, app: batch},
+            transactions={**self.table.log.transactions, **transactions_of(app, plan)},
             files={path: buckets.get(path, old.files.get(path, SHARED)) for path in files},
             runs=runs,
             source=self.table.shape.note.to_json(),

@@ -10,17 +10,18 @@ from __future__ import annotations
 import json
 import uuid
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from penstock.deliver.batch_plan import BatchPlan, has_batch, not_ours
 from penstock.deliver.delta import copy_on_write, housekeeping, manifest_file
 from penstock.deliver.delta.appended import AppendedRows
 from penstock.deliver.delta.current import CurrentTable
-from penstock.deliver.delta.table import DeltaTable, has_batch, now_ms, read_description
+from penstock.deliver.delta.table import DeltaTable, last_batch, now_ms, read_description, span_of
 from penstock.deliver.delta.writer import CurrentRows, Layout
 from penstock.deliver.lakehouse.evolution import TargetShape, fresh, of_new_table
 from penstock.deliver.lakehouse.history import CHANGE_FIELDS, check_no_clash
@@ -56,6 +57,7 @@ class DeltaSink(Sink):
         self._current: dict[TableId, CurrentTable] = {}
         self._left_out = LeftOut()
         self._begun = Begun()
+        self._plan = BatchPlan(-1)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"settings": self.settings}
@@ -65,6 +67,9 @@ class DeltaSink(Sink):
 
     def keep_in(self, directory: Path, pipeline: str) -> None:
         self._begun.keep_in(directory, pipeline)
+
+    def begin_batch(self, plan: BatchPlan) -> None:
+        self._plan = plan
 
     def storage(self, kind: str, table: TableId) -> Storage:
         """Where a table is."""
@@ -203,28 +208,42 @@ class DeltaSink(Sink):
         for payload in payloads:
             for part in json.loads(payload):
                 parts[part["kind"], TableId(*part["table"])].append(part)
+        plan = self._plan if self._plan.batch == batch else BatchPlan(batch)
+        self._check_last(pipeline, plan, parts)
 
         def commit(entry: tuple[tuple[str, TableId], list[dict[str, Any]]]) -> None:
             (kind, table), reports = entry
             with about(table):
                 try:
-                    self._commit(pipeline, batch, kind, table, reports)
+                    self._commit(pipeline, plan, kind, table, reports)
                 except OSError as error:
                     raise DeliveryFailed(f"cannot commit to a Delta table: {error}", batch=batch) from error
 
         side_by_side(commit, sorted(parts.items()))
 
-    def _commit(self, pipeline: str, batch: int, kind: str, name: TableId, reports: list[dict[str, Any]]) -> None:
+    def _check_last(self, pipeline: str, plan: BatchPlan, parts: Iterable[tuple[str, TableId]]) -> None:
+        """Refuse tables whose last batch is not of this checkpoint, and note in it what the others are to be given."""
+        last = {}
+        for kind, name in sorted(parts):
+            app, target = application(pipeline, name), f"{directory_name(name)}.{kind}"
+            with about(name):
+                table = self._tables.get((kind, name)) or self._reopen(kind, name)
+                found = last[target] = table.last(app)
+                if found is not None and not self._begun.knows(target, found, plan):
+                    raise not_ours(found.batch, table.span(app, found), plan, table=table.name)
+        self._begun.gives(last, plan)
+
+    def _commit(self, pipeline: str, plan: BatchPlan, kind: str, name: TableId, reports: list[dict[str, Any]]) -> None:
         table = self._tables.get((kind, name)) or self._reopen(kind, name)
         app = application(pipeline, name)
         if kind == HISTORY:
             now = now_ms()
             adds = [{"add": {**add, "modificationTime": now}} for report in reports for add in report["adds"]]
-            table.commit(app, batch, lambda: adds, operation="WRITE")
+            table.commit(app, plan, lambda: adds, operation="WRITE")
         elif self.settings.deletion_vectors:
-            self._current[name].commit(app, batch, reports)
+            self._current[name].commit(app, plan, reports)
         else:
-            copy_on_write.commit(table, app, batch, reports, self.layout(name))
+            copy_on_write.commit(table, app, plan, reports, self.layout(name))
         optimize_every = self.settings.history_optimize_every if kind == HISTORY else self.settings.optimize_every
         changed = housekeeping.after_batch(table, optimize_every, self.settings, self.layout(name).codec)
         if changed and name in self._current and kind == CURRENT:
@@ -303,7 +322,9 @@ class DeltaWriter(Writer):
         if manifest is None:
             raise DeliveryFailed("the table was not prepared", table=table, batch=self._task.batch)
         app = application(self._task.pipeline, table)
-        if has_batch(manifest.transactions, app, self._task.batch, table):
+        found, version = last_batch(manifest.transactions, app), manifest.version
+        plan = self._task.plan or BatchPlan(self._task.batch)
+        if has_batch(found, plan, lambda: span_of(storage, version, app, found), table=table):
             return None
         return CurrentRows(
             storage, manifest.for_application(app), self._task.bucket, self._stem, self._sink.layout(table)

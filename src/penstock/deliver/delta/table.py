@@ -1,7 +1,9 @@
 """A Delta table as the driver sees it: made, altered, committed to, and checkpointed.
 
 A commit carries the transaction identifier (application, batch) of the pipeline: a batch that the log already has is
-not committed again, so that each change is in the table exactly once, whatever crashed in between.
+not committed again, so that each change is in the table exactly once, whatever crashed in between. A second transaction
+identifier says which batch of that number it is (`batch_plan`): unlike what a commit says of itself, those are kept in
+the log's checkpoints, and the last of each application counts.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from typing import Any
 import pyarrow as pa
 import structlog
 
+from penstock.deliver.batch_plan import ID_BITS, BatchMark, BatchPlan, has_batch
 from penstock.deliver.delta import delta_log
 from penstock.deliver.delta.delta_log import VECTORS, Action, DeltaLog, file_of, remove_action
 from penstock.deliver.delta.schema import altered, features, from_delta, to_delta
@@ -28,6 +31,7 @@ from penstock.errors import CorruptCheckpoint, DeliveryFailed, SchemaUnfit
 from penstock.log import sealed
 from penstock.model.schema import TableSchema
 from penstock.settings import SchemaPolicy
+from penstock.system import json_text
 
 log = structlog.get_logger()
 
@@ -40,6 +44,11 @@ _OURS = "_penstock"
 _SCRATCH = "checkpoint-"
 _DESCRIPTION = f"{_OURS}/table.json"
 _DESCRIPTION_BYTES_MAX = 16 << 20
+# What the transactions of plans are called, after the application; and how many numbers of batches they tell apart.
+_PLAN = "#plan"
+_NUMBERS = 1 << (63 - ID_BITS)
+# A refusal looks so far back for what it tells.
+_COMMITS_ASKED = 1000
 
 
 def now_ms() -> int:
@@ -229,18 +238,34 @@ class DeltaTable:
         self.storage.rename(name, _DESCRIPTION)
 
     def commit(
-        self, app: str, batch: int, make: Callable[[], list[Action]], *, operation: str, token: str = ""
+        self, app: str, plan: BatchPlan, make: Callable[[], list[Action]], *, operation: str, token: str = ""
     ) -> bool:
         """Commit what `make` gives, called again when someone else was faster; False: the log has the batch."""
+        told = {"application": app, "batch": str(plan.batch), "positions": plan.span} if plan.id else {}
         for _ in range(_ATTEMPTS_MAX):
-            self.log.refresh()
-            if has_batch(self.log.transactions, app, batch, self.name):
+            if self.has(app, plan):
                 return False
-            txn: Action = {"txn": {"appId": app, "version": batch, "lastUpdated": now_ms()}}
-            if self.log.commit([info_action(operation, token), txn, *make()]):
+            now = now_ms()
+            versions = transactions_of(app, plan).items()
+            txns: list[Action] = [{"txn": {"appId": of, "version": to, "lastUpdated": now}} for of, to in versions]
+            if self.log.commit([info_action(operation, token, told), *txns, *make()]):
                 self._checkpoint()
                 return True
-        raise DeliveryFailed("the table is changed by others all the time", table=self.name, batch=batch)
+        raise DeliveryFailed("the table is changed by others all the time", table=self.name, batch=plan.batch)
+
+    def has(self, app: str, plan: BatchPlan) -> bool:
+        """Whether the table has a batch already; raises when it has one that is not of the pipeline's checkpoint."""
+        found = self.last(app)
+        return has_batch(found, plan, lambda: self.span(app, found), table=self.name)
+
+    def last(self, app: str) -> BatchMark | None:
+        """The last batch of a pipeline that the table has now."""
+        self.log.refresh()
+        return last_batch(self.log.transactions, app)
+
+    def span(self, app: str, mark: BatchMark | None) -> str:
+        """Where a batch began and ended; nothing when the log no longer tells."""
+        return span_of(self.storage, self.log.version, app, mark)
 
     def _checkpoint(self) -> None:
         """Every so many commits, so that readers need not read all of them."""
@@ -284,29 +309,48 @@ def read_description(storage: Storage) -> dict[str, Any] | None:
         raise CorruptCheckpoint(f"the table's description is damaged: {error}", file=file) from error
 
 
-def has_batch(transactions: Mapping[str, int], app: str, batch: int, table: object) -> bool:
-    """Whether a table has a batch of a pipeline already.
+def transactions_of(app: str, plan: BatchPlan) -> dict[str, int]:
+    """The versions of the transactions that a batch is committed with.
 
-    Only the last batch can come again. An older one means that the pipeline's checkpoint is not the one that the table
-    was written with; going on would lose every change up to the table's last batch.
+    The plan's has the low bits of the batch's number in it: one that an earlier Penstock has left behind, which commits
+    numbers only, is not taken for that of a later batch.
     """
-    last = transactions.get(app, -1)
-    if batch < last:
-        raise CorruptCheckpoint(
-            f"the table has batch {last} of this pipeline already: its checkpoint was deleted, or restored from "
-            "an older copy. Give the pipeline another name; rows that have changed since are written again",
-            table=table,
-            batch=batch,
-        )
-    return batch == last
+    if not plan.id:
+        return {app: plan.batch}
+    return {app: plan.batch, f"{app}{_PLAN}": plan.batch % _NUMBERS << ID_BITS | int(plan.id, 16)}
 
 
-def info_action(operation: str, token: str = "") -> Action:
+def last_batch(transactions: Mapping[str, int], app: str) -> BatchMark | None:
+    """The last batch of a pipeline that a table has, by its transactions."""
+    batch = transactions.get(app)
+    if batch is None:
+        return None
+    number, plan = divmod(transactions.get(f"{app}{_PLAN}", -1), 1 << ID_BITS)
+    return BatchMark(batch, f"{plan:0{ID_BITS // 4}x}" if number == batch % _NUMBERS else "")
+
+
+def span_of(storage: Storage, version: int, app: str, mark: BatchMark | None) -> str:
+    """Where a batch began and ended, by the commits up to a version; nothing when they no longer tell."""
+    for number in range(version, max(-1, version - _COMMITS_ASKED), -1):
+        try:
+            told = json_text.parse(storage.read(delta_log.commit_path(number)).split(b"\n", 1)[0])
+            known = told["commitInfo"]["operationParameters"]
+            if mark and (known.get("application"), known.get("batch")) == (app, str(mark.batch)):
+                return str(known.get("positions", ""))
+        except FileNotFoundError:
+            break
+        except (ValueError, KeyError, TypeError, AttributeError):
+            # A commit of another program.
+            continue
+    return ""
+
+
+def info_action(operation: str, token: str = "", parameters: Mapping[str, str] | None = None) -> Action:
     """What a commit says of itself. The token names what belongs to it outside the log."""
     info: Action = {
         "timestamp": now_ms(),
         "operation": operation,
-        "operationParameters": {},
+        "operationParameters": dict(parameters or {}),
         "engineInfo": "Penstock",
         "isBlindAppend": operation == "WRITE",
     }

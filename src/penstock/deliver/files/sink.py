@@ -2,7 +2,8 @@
 
 Tasks write files under hidden names, which readers of directories pass over. The commit renames them and then writes
 the batch's manifest, which lists them: who reads by manifests sees each batch as a whole or not at all. Names are made
-of pipeline, batch and bucket, so a batch that is done again overwrites its own files.
+of pipeline, batch and bucket, so a batch that is done again overwrites its own files. A manifest says which batch of
+that number it is (`batch_plan`): the files of another one, which readers may have taken, are not overwritten.
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ from __future__ import annotations
 import json
 import os
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+from penstock.deliver.batch_plan import BatchMark, BatchPlan, has_batch
 from penstock.deliver.files.file_formats import RecordFile, open_file, suffix
 from penstock.deliver.known_schemas import KnownSchemas, same_column
 from penstock.deliver.refusals import refusals
@@ -54,12 +56,18 @@ class FilesSink(Sink):
         self._settings = settings
         self._known = KnownSchemas(settings.schema_policy)
         self._begun = Begun()
+        self._plan = BatchPlan(-1)
+        # The last batch that the directory had when this process committed to it for the first time.
+        self._last: int | None = None
         # By the fingerprint of a version some of whose columns are left out.
         self._projections: dict[str, Projection] = {}
 
     def keep_in(self, directory: Path, pipeline: str) -> None:
         self._known.keep_in(directory)
         self._begun.keep_in(directory, pipeline)
+
+    def begin_batch(self, plan: BatchPlan) -> None:
+        self._plan = plan
 
     def left_out(self) -> Mapping[str, Sequence[str]]:
         return self._known.left_out
@@ -87,10 +95,7 @@ class FilesSink(Sink):
             raise StorageError(f"cannot write files: {error.strerror}", directory=directory) from error
 
     def _has_batches(self) -> bool:
-        if not self._begun.pipeline:
-            return False
-        begin = f"{names.encode(self._begun.pipeline)}-"
-        return any((self._settings.directory / MANIFESTS).glob(f"{begin}{'[0-9]' * _DIGITS}.json"))
+        return bool(self._begun.pipeline) and any(_manifests(self._settings.directory, self._begun.pipeline))
 
     def writer(self, task: Task) -> Writer:
         return FilesWriter(self._settings, task, self.record, self._projections)
@@ -102,7 +107,9 @@ class FilesSink(Sink):
         if not entries and not manifest.exists():
             return
         entries.sort(key=lambda entry: str(entry["file"]))
+        plan = self._plan if self._plan.batch == batch else BatchPlan(batch)
         try:
+            self._check_last(pipeline, plan)
             _make_visible(root, entries)
             directories = {str((root / entry["file"]).parent) for entry in entries}
             # The umask says whether the group may read the manifest, as it does for the files.
@@ -114,9 +121,38 @@ class FilesSink(Sink):
             files.sync_directory(str(root))
             _remove_left_out(root, manifest, {entry["file"] for entry in entries})
             content = {"pipeline": pipeline, "batch": batch, "files": entries}
+            if plan.id:
+                content |= {"plan": plan.id, "positions": plan.span}
             sealed.write(files, str(manifest.parent), manifest.name, content)
         except OSError as error:
             raise StorageError(f"cannot commit files: {error.strerror}", directory=root, batch=batch) from error
+
+    def _check_last(self, pipeline: str, plan: BatchPlan) -> None:
+        """Refuse a directory with later batches of this pipeline, or with another one of this number."""
+        root = self._settings.directory
+        if self._last is None:
+            self._last = max((int(file.stem[-_DIGITS:]) for file in _manifests(root, pipeline)), default=-1)
+        batch = max(self._last, plan.batch)
+        manifest = root / MANIFESTS / f"{stem(pipeline, batch)}.json"
+        if plan.id and manifest.exists():
+            there = _read_manifest(manifest)
+            found = BatchMark(batch, str(there.get("plan", "")))
+            has_batch(found, plan, lambda: str(there.get("positions", "")), directory=root)
+
+
+def _manifests(root: Path, pipeline: str) -> Iterator[Path]:
+    """The manifests of all batches of a pipeline."""
+    return (root / MANIFESTS).glob(f"{names.encode(pipeline)}-{'[0-9]' * _DIGITS}.json")
+
+
+def _read_manifest(manifest: Path) -> dict[str, Any]:
+    try:
+        found = sealed.read(OsFiles(), str(manifest), _MANIFEST_BYTES_MAX)
+        if not all(isinstance(entry["file"], str) for entry in found["files"]):
+            raise ValueError("not a list of files")
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptCheckpoint("the manifest of a batch is damaged", file=manifest) from error
+    return found
 
 
 def _make_visible(root: Path, entries: list[dict[str, Any]]) -> None:
@@ -138,13 +174,9 @@ def _remove_left_out(root: Path, manifest: Path, kept: set[str]) -> None:
     """Remove what an earlier try of the batch has committed, and this one leaves out because its table is held."""
     if not manifest.exists():
         return
-    try:
-        before = sealed.read(OsFiles(), str(manifest), _MANIFEST_BYTES_MAX)["files"]
-        others = [entry["file"] for entry in before if entry["file"] not in kept]
-    except (ValueError, KeyError, TypeError) as error:
-        raise CorruptCheckpoint("the manifest of a batch is damaged", file=manifest) from error
-    for name in others:
-        (root / name).unlink(missing_ok=True)
+    for entry in _read_manifest(manifest)["files"]:
+        if entry["file"] not in kept:
+            (root / entry["file"]).unlink(missing_ok=True)
 
 
 def stem(pipeline: str, batch: int) -> str:

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.catalog import Catalog, load_catalog
 
+from penstock.deliver.batch_plan import BatchPlan, not_ours
 from penstock.deliver.iceberg.table import IcebergTable
 from penstock.deliver.lakehouse.data_files import to_parquet
 from penstock.deliver.lakehouse.evolution import TargetShape, fresh, of_new_table
@@ -64,6 +65,7 @@ class IcebergSink(Sink):
         self._tables: dict[tuple[str, TableId], IcebergTable] = {}
         self._left_out = LeftOut()
         self._begun = Begun()
+        self._plan = BatchPlan(-1)
 
     def left_out(self) -> Mapping[str, Sequence[str]]:
         return self._left_out
@@ -76,6 +78,9 @@ class IcebergSink(Sink):
 
     def keep_in(self, directory: Path, pipeline: str) -> None:
         self._begun.keep_in(directory, pipeline)
+
+    def begin_batch(self, plan: BatchPlan) -> None:
+        self._plan = plan
 
     def spool(self, kind: str, table: TableId) -> Storage:
         """Where tasks leave rows of a table for the driver."""
@@ -192,13 +197,27 @@ class IcebergSink(Sink):
         for payload in payloads:
             for part in json_text.parse(payload):
                 parts[part["kind"], TableId(*part["table"])].append(part)
+        plan = self._plan if self._plan.batch == batch else BatchPlan(batch)
+        self._check_last(pipeline, plan, parts)
         for (kind, table), reports in sorted(parts.items()):
             with about(table):
                 try:
-                    self._commit(pipeline, batch, kind, table, reports)
+                    self._commit(pipeline, plan, kind, table, reports)
                 except OSError as error:
                     raise DeliveryFailed(f"cannot commit to an Iceberg table: {error}", batch=batch) from error
         self._sync_catalog()
+
+    def _check_last(self, pipeline: str, plan: BatchPlan, parts: Iterable[tuple[str, TableId]]) -> None:
+        """Refuse tables whose last batch is not of this checkpoint, and note in it what the others are to be given."""
+        last = {}
+        for kind, name in sorted(parts):
+            app, target = f"{pipeline}/{name}", f"{directory_name(name)}.{kind}"
+            with about(name):
+                table = self._tables.get((kind, name)) or self._reopen(kind, name)
+                found = last[target] = table.last(app)
+                if found is not None and not self._begun.knows(target, found, plan):
+                    raise not_ours(found.batch, table.span(app), plan, table=table.name)
+        self._begun.gives(last, plan)
 
     def _sync_catalog(self) -> None:
         """Make what a catalog in SQLite has committed safe from a power loss.
@@ -213,21 +232,21 @@ class IcebergSink(Sink):
             except OSError as error:
                 raise StorageError(f"cannot sync the catalog: {error.strerror}", file=file) from error
 
-    def _commit(self, pipeline: str, batch: int, kind: str, name: TableId, reports: list[dict[str, Any]]) -> None:
+    def _commit(self, pipeline: str, plan: BatchPlan, kind: str, name: TableId, reports: list[dict[str, Any]]) -> None:
         table, spool = self._tables.get((kind, name)) or self._reopen(kind, name), self.spool(kind, name)
         app = f"{pipeline}/{name}"
         paths = [path for report in reports for path in report["paths"]]
         truncated = kind == CURRENT and any(report["truncated"] for report in reports)
-        if (paths or truncated) and not table.has_batch(app, batch):
+        if (paths or truncated) and not table.has(app, plan):
             full = [spool.path(path) for path in paths]
             key = tuple(reports[0]["key"])
             if truncated:
-                table.replace(app, batch, read_spool(full, table.schema, key) if full else None)
+                table.replace(app, plan, read_spool(full, table.schema, key) if full else None)
             elif kind == CURRENT:
-                table.merge(app, batch, read_spool(full, table.schema, key), key, self.settings.buffer_bytes)
+                table.merge(app, plan, read_spool(full, table.schema, key), key, self.settings.buffer_bytes)
             else:
                 rows = pa.concat_tables([pq.read_table(path) for path in full], promote_options="default")
-                table.append(app, batch, _completed(rows, table.schema))
+                table.append(app, plan, _completed(rows, table.schema))
         # Also what tasks have left whose batch never came to its commit.
         for path in spool.list():
             if path.startswith(_stem_of(pipeline)):

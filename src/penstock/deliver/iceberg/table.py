@@ -1,8 +1,9 @@
 """An Iceberg table as the driver sees it, through pyiceberg: made, altered, committed to.
 
-The last batch of each pipeline stands in the table's properties, and is set in the same commit as the batch's rows:
-that makes each change be in the table exactly once. Current rows are kept by copy on write: of the data files in which
-a row has changed, the rows that stay are written anew. pyiceberg writes neither position deletes nor deletion vectors.
+The last batch of each pipeline stands in the table's properties, with its plan, and is set in the same commit as the
+batch's rows: that makes each change be in the table exactly once. Current rows are kept by copy on write: of the data
+files in which a row has changed, the rows that stay are written anew. pyiceberg writes neither position deletes nor
+deletion vectors.
 """
 
 from __future__ import annotations
@@ -23,13 +24,14 @@ from pyiceberg.io.pyarrow import ArrowScan, _dataframe_to_data_files, schema_to_
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask, Table, Transaction
 
+from penstock.deliver.batch_plan import BatchMark, BatchPlan, has_batch
 from penstock.deliver.lakehouse.evolution import Evolution, TargetShape, evolve
 from penstock.deliver.lakehouse.key_hash import key_hashes
 from penstock.deliver.lakehouse.key_index import Entries, sort_order
 from penstock.deliver.lakehouse.source_note import SourceNote
 from penstock.deliver.lakehouse.spool import GONE
 from penstock.deliver.lakehouse.types import renamed_fields
-from penstock.errors import CorruptCheckpoint, DeliveryFailed, SchemaUnfit
+from penstock.errors import DeliveryFailed, SchemaUnfit
 from penstock.log.refusal import exhausted
 from penstock.model.schema import TableSchema
 from penstock.settings import SchemaPolicy
@@ -174,24 +176,36 @@ class IcebergTable:
         """Whether a pipeline has committed batches."""
         return _property(app) in self._loaded().properties
 
-    def has_batch(self, app: str, batch: int) -> bool:
-        """Whether the table has a batch of a pipeline already; an older one is refused, as for Delta tables."""
+    def has(self, app: str, plan: BatchPlan) -> bool:
+        """Whether the table has a batch already; raises when it has one that is not of the pipeline's checkpoint."""
+        return has_batch(self.last(app), plan, lambda: self.span(app), table=self.name)
+
+    def last(self, app: str) -> BatchMark | None:
+        """The last batch of a pipeline that the table has now."""
         self._table = self._loaded().refresh()
-        last = int(self._loaded().properties.get(_property(app), -1))
-        if batch < last:
-            raise CorruptCheckpoint(
-                f"the table has batch {last} of this pipeline already: its checkpoint was deleted, or restored from an "
-                "older copy. Give the pipeline another name",
-                table=self.name,
-                batch=batch,
-            )
-        return batch == last
+        found = self._loaded().properties.get(_property(app))
+        if found is None:
+            return None
+        # An earlier Penstock sets the number only, and leaves the plan of the batch before.
+        number, plan, _ = self._plan_of(app)
+        return BatchMark(int(found), plan if number == found else "")
 
-    def append(self, app: str, batch: int, rows: pa.Table) -> None:
+    def span(self, app: str) -> str:
+        """Where the last batch of a pipeline began and ended; nothing when the table does not tell."""
+        number, _, span = self._plan_of(app)
+        return span if number == self._loaded().properties.get(_property(app)) else ""
+
+    def _plan_of(self, app: str) -> tuple[str, str, str]:
+        """The number, the identity and the span of the last batch whose plan is noted."""
+        number, _, rest = self._loaded().properties.get(_plan_property(app), "").partition(" ")
+        plan, _, span = rest.partition(" ")
+        return number, plan, span
+
+    def append(self, app: str, plan: BatchPlan, rows: pa.Table) -> None:
         """Add rows of a batch."""
-        self._commit(app, batch, self._written([rows]), [])
+        self._commit(app, plan, self._written([rows]), [])
 
-    def merge(self, app: str, batch: int, rows: pa.Table, key: tuple[str, ...], buffer_bytes: int) -> None:
+    def merge(self, app: str, plan: BatchPlan, rows: pa.Table, key: tuple[str, ...], buffer_bytes: int) -> None:
         """Put rows of a batch in the place of those with the same keys.
 
         Of the files that are written anew, about `buffer_bytes` are in memory at a time, and never less than one file.
@@ -214,14 +228,14 @@ class IcebergTable:
                 if sum(table.nbytes for table in tables) > buffer_bytes:
                     files += self._written(tables)
                     tables = []
-        self._commit(app, batch, [*files, *self._written(tables)], replaced)
+        self._commit(app, plan, [*files, *self._written(tables)], replaced)
         for task in replaced:
             self._keys.pop(task.file.file_path, None)
 
-    def replace(self, app: str, batch: int, rows: pa.Table | None) -> None:
+    def replace(self, app: str, plan: BatchPlan, rows: pa.Table | None) -> None:
         """Put rows of a batch in the place of all that the table has."""
         living = [] if rows is None else [rows.filter(pa.array(~rows.column(GONE).to_numpy())).drop_columns([GONE])]
-        self._commit(app, batch, self._written(living), list(self._loaded().scan().plan_files()))
+        self._commit(app, plan, self._written(living), list(self._loaded().scan().plan_files()))
         self._keys.clear()
 
     def _keys_of(self, task: FileScanTask, key: tuple[str, ...]) -> Entries:
@@ -255,16 +269,19 @@ class IcebergTable:
         table = self._loaded()
         return list(_dataframe_to_data_files(table.metadata, rows, table.io))
 
-    def _commit(self, app: str, batch: int, files: list[DataFile], replaced: list[FileScanTask]) -> None:
-        table = self._loaded()
+    def _commit(self, app: str, plan: BatchPlan, files: list[DataFile], replaced: list[FileScanTask]) -> None:
+        table, batch = self._loaded(), str(plan.batch)
+        properties = {_property(app): batch}
+        if plan.id:
+            properties[_plan_property(app)] = f"{batch} {plan.id} {plan.span}"
         try:
             with table.transaction() as transaction:
-                transaction.set_properties({_property(app): str(batch)})
+                transaction.set_properties(properties)
                 if files or replaced:
-                    self._write(transaction, {"penstock.pipeline": app, "penstock.batch": str(batch)}, files, replaced)
+                    self._write(transaction, {"penstock.pipeline": app, "penstock.batch": batch}, files, replaced)
         except CommitFailedException as error:
             raise DeliveryFailed(
-                "another program has changed the table; the batch is done again", table=self.name, batch=batch
+                "another program has changed the table; the batch is done again", table=self.name, batch=plan.batch
             ) from error
 
     @staticmethod
@@ -278,6 +295,10 @@ class IcebergTable:
 
 def _property(app: str) -> str:
     return f"penstock.batch.{app}"
+
+
+def _plan_property(app: str) -> str:
+    return f"penstock.plan.{app}"
 
 
 def shape_of(table: Table) -> TargetShape:
