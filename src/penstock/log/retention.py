@@ -305,7 +305,7 @@ class _Run:
         until = self._reader.heading(plan[-1][0].number + 1).rows_before
         first = max(plan[0][0].number, position.file)
         try:
-            done = self._reader.watermark().rows - recent.changes_after(self._reader, position)
+            done = recent.changes_through(self._reader, position)
         except CorruptData:
             done = self._reader.heading(first).rows_before
         return max(0, until - done)
