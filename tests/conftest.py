@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,9 +11,6 @@ from hypothesis import settings
 
 from tests import counted
 from tests.groups import group_of
-
-# Only `make soak` soaks: on a busy machine its account now and then cannot place what an agent announced.
-collect_ignore = [] if "PENSTOCK_SOAK_MINUTES" in os.environ else ["integration/test_soak.py"]
 
 # How long an example takes says how busy the machine is, and nothing about the code.
 settings.register_profile("untimed", settings(deadline=None))

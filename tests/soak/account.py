@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from penstock.model.position import START, Position
 
-# So many places a reader remembers; announcements about older ones would come hours late.
+# So many places, ends of files and ends of cuts are remembered; announcements about older ones would come hours late.
 _PLACES = 1024
 
 
@@ -33,7 +33,7 @@ class Row(NamedTuple):
 
 
 class FileEnds:
-    """The number of the last change of each file of a log, learnt from what readers got. For many threads."""
+    """The number of the last change of each file of a log, learnt from readers and a witness. For many threads."""
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
@@ -44,9 +44,11 @@ class FileEnds:
             known = self._last.get(last.file)
             if known is None or known[0] < last:
                 self._last[last.file] = last, number
+            if len(self._last) > _PLACES:
+                del self._last[min(self._last)]
 
     def number_at(self, position: Position) -> int | None:
-        """The number of the change that a file ends with; None when no reader has come there."""
+        """The number of the change that a file ends with; None when nobody has come there."""
         with self._mutex:
             known = self._last.get(position.file)
         return known[1] if known is not None and known[0] == position else None
@@ -65,11 +67,14 @@ class Account:
         self._mutex = threading.Lock()
         # The number that must come next; None before the first of a reader that begins anywhere.
         self._next: int | None = 0
+        # What did not come, and what was announced, as the first and the last number of each stretch.
         self._gaps: list[tuple[int, int]] = []
         self._announced: list[tuple[int, int]] = []
+        self._missing = 0
         self._untold: list[tuple[Position, Position]] = []
         # Where announced cuts end, and where the reader went on without having committed anything there.
-        self._cut_ends: set[Position] = set()
+        self._cut_ends: OrderedDict[Position, int] = OrderedDict()
+        self._last_cut = START
         self._behind_cuts: list[Position] = []
         # It went on behind a cut just now, which may lie before what it was given and had not committed.
         self._rejoins = False
@@ -87,8 +92,7 @@ class Account:
     @property
     def missing(self) -> int:
         """Numbers that did not come, announced or not."""
-        with self._mutex:
-            return sum(last - first + 1 for first, last in self._gaps)
+        return self._missing
 
     def begin_anywhere(self) -> None:
         """The next number may be any: the reader holds no place."""
@@ -115,6 +119,7 @@ class Account:
             self._next = row.number + 1
         elif row.number > self._next:
             self._gaps.append((self._next, row.number - 1))
+            self._missing += row.number - self._next
             self._next = row.number + 1
         else:
             self.broken["invented"] += 1
@@ -169,21 +174,26 @@ class Account:
         """Somebody said that changes behind `after` up to `through` are gone for this reader."""
         with self._mutex:
             self._untold.append((after, through))
-            self._cut_ends.add(through)
+            _keep(self._cut_ends, through, 0)
+            self._last_cut = max(self._last_cut, through)
             self.cut += cut
 
     def settle(self) -> bool:
-        """Turn announcements into numbers as far as the ends of their files are known; whether all are."""
+        """Turn announcements into numbers as far as both of their ends are known; whether all are.
+
+        What they excuse, and places behind cuts, are done with: what is left is what may yet turn out to be a loss.
+        """
         with self._mutex:
             left = []
             for after, through in self._untold:
                 first, last = self._places.get(after, self._ends.number_at(after)), self._ends.number_at(through)
-                if last is None:
+                if first is None or last is None:
                     left.append((after, through))
-                else:
-                    # A place that is not known any more was committed long ago, so that nothing behind it is excused.
-                    self._announced.append((last if first is None else first + 1, last))
+                elif first < last:
+                    self._announced = _joined([*self._announced, (first + 1, last)])
             self._untold = left
+            self._gaps = [part for gap in self._gaps for part in _without(gap, self._announced)]
+            self._behind_cuts = [position for position in self._behind_cuts if not self._is_behind_a_cut(position)]
             return not left
 
     def strange_places(self) -> list[Position]:
@@ -195,19 +205,36 @@ class Account:
         """A cut takes file by file: whoever looks meanwhile goes on behind one of the files that it takes."""
         if position in self._cut_ends:
             return True
-        return self._ends.number_at(position) is not None and any(position < end for end in self._cut_ends)
+        return self._ends.number_at(position) is not None and position < self._last_cut
 
     def unannounced(self) -> list[int]:
         """The numbers that are missing and that no announcement covers."""
         with self._mutex:
-            found: list[int] = []
-            for first, last in self._gaps:
-                covered = [
-                    range(max(first, a), min(last, b) + 1) for a, b in self._announced if a <= last and b >= first
-                ]
-                excused = {number for part in covered for number in part}
-                found += [number for number in range(first, last + 1) if number not in excused]
-            return found
+            left = [part for gap in self._gaps for part in _without(gap, self._announced)]
+            return [number for first, last in left for number in range(first, last + 1)]
+
+
+def _joined(stretches: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The same numbers in as few stretches as possible, in order."""
+    out: list[tuple[int, int]] = []
+    for first, last in sorted(stretches):
+        if out and first <= out[-1][1] + 1:
+            out[-1] = out[-1][0], max(out[-1][1], last)
+        else:
+            out.append((first, last))
+    return out
+
+
+def _without(gap: tuple[int, int], stretches: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """What of a gap is in none of the stretches, which are in order and apart from each other."""
+    out: list[tuple[int, int]] = []
+    first, end = gap
+    for begin, last in stretches:
+        if last >= first and begin <= end:
+            if first < begin:
+                out.append((first, begin - 1))
+            first = last + 1
+    return [*out, (first, end)] if first <= end else out
 
 
 def _keep(places: OrderedDict[Position, int], position: Position, number: int) -> None:

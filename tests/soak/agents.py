@@ -48,7 +48,15 @@ class Node:
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._write, name="soak-writer")
 
+    def begin(self) -> None:
+        """Write a few rows, so that the table's log comes into being."""
+        for _ in range(self._rows):
+            self._insert()
+        self._log.mark()
+        self._log.sync()
+
     def start(self) -> None:
+        """Write until the end."""
         self._thread.start()
 
     def end(self) -> None:

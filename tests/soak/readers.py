@@ -64,6 +64,10 @@ class Reader(threading.Thread):
         except BaseException as error:  # noqa: BLE001 - the run that waits for this thread raises it.
             self.failure = error
 
+    def subscribe(self) -> None:
+        """Let there be a subscription at the begin of the log: from now on nothing may be cut from it in silence."""
+        Subscription.open(str(self.agent.log), self.account.name).close()
+
     @property
     def finished(self) -> bool:
         """Whether all was read and no more will come, or nobody waits for it any longer."""
@@ -183,6 +187,9 @@ class ListenerReader(Reader):
 
 class JsonFollower(Reader):
     """A client of the listener that only looks on, in JSON: it holds no place and begins at the end each time."""
+
+    def subscribe(self) -> None:
+        """It has no place to be cut from."""
 
     @property
     def finished(self) -> bool:

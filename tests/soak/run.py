@@ -30,6 +30,7 @@ from tests.soak.agents import TOKEN, AgentProcess, Node
 from tests.soak.flatness import Sample, Verdict
 from tests.soak.floods import Flood
 from tests.soak.readers import Habits, HttpReader, JsonFollower, LibraryReader, ListenerReader, Reader
+from tests.soak.witness import Witness
 
 _LOG_BYTES_MAX = 4 << 20
 _KEPT_BYTES_MAX = 1 << 20
@@ -140,12 +141,17 @@ class Soak:
             "listener": {**common, "path": str(nodes[1].root / "socket")},
         }
         self._restarted = AgentProcess(nodes[1], "restarted", {**sections, **plain}, tls=None)
+        self._ends = {"steady": FileEnds(), "restarted": FileEnds()}
+        self._witnesses = {one.name: Witness(one.log, one.node.root / "witness") for one in self._agents()}
         self._readers = [*self._steady_readers(), *self._restarted_readers()]
         self._flood = Flood(self._steady, plan.flood_every_s, plan.hold_s, seed, self._calming)
 
+    def _agents(self) -> tuple[AgentProcess, AgentProcess]:
+        return self._steady, self._restarted
+
     def _steady_readers(self) -> list[Reader]:
         session_s, away_s = self._plan.session_s, self._plan.away_s
-        ends, agent, ending = FileEnds(), self._steady, self._ending
+        ends, agent, ending = self._ends["steady"], self._steady, self._ending
         kinds: list[tuple[str, type[Reader], Habits]] = [
             ("quick", LibraryReader, Habits()),
             ("slow", LibraryReader, Habits(rest_s=0.3, batches_per_commit=4)),
@@ -159,7 +165,7 @@ class Soak:
         return [kind(agent, Account(name, ends), habits, ending) for name, kind, habits in kinds]
 
     def _restarted_readers(self) -> list[Reader]:
-        ends, agent, ending = FileEnds(), self._restarted, self._ending
+        ends, agent, ending = self._ends["restarted"], self._restarted, self._ending
         kinds: list[tuple[str, type[Reader]]] = [
             ("quick", LibraryReader),
             ("pushed", ListenerReader),
@@ -169,30 +175,46 @@ class Soak:
 
     def run(self) -> Outcome:
         """The whole of it."""
+        try:
+            self._soak()
+            codes = [agent.end() for agent in self._agents()]
+        finally:
+            for witness in self._witnesses.values():
+                witness.close()
+        self._read_news()
+        return self._outcome(codes)
+
+    def _soak(self) -> None:
         others = [
             threading.Thread(target=self._guarded, args=(work,), name=name, daemon=True)
             for name, work in (("soak-samples", self._sample), ("soak-restarts", self._restart))
         ]
         try:
-            for agent in (self._steady, self._restarted):
-                agent.start()
-                agent.node.start()
-            for agent in (self._steady, self._restarted):
-                _wait_until(agent.has_log, 60)
+            self._begin()
             self._begun_s = time.monotonic()
             for thread in (*others, *self._readers, self._flood):
                 thread.start()
             self._wait()
             self._end(others)
         except BaseException:
-            for agent in (self._steady, self._restarted):
+            for agent in self._agents():
                 agent.close()
             raise
         finally:
             self._let_go(others)
-        codes = [agent.end() for agent in (self._steady, self._restarted)]
-        self._read_news()
-        return self._outcome(codes)
+
+    def _begin(self) -> None:
+        """Start the agents, and the writers when every reader is subscribed: who is not yet is promised nothing."""
+        for agent in self._agents():
+            self._witnesses[agent.name].start()
+            agent.node.begin()
+            agent.start()
+        for agent in self._agents():
+            _wait_until(agent.has_log, 60)
+        for reader in self._readers:
+            reader.subscribe()
+        for agent in self._agents():
+            agent.node.start()
 
     def _wait(self) -> None:
         """Until the time is over and everything has happened at least once, or something failed."""
@@ -223,7 +245,7 @@ class Soak:
         self._flood.join(60)
         _wait_until(lambda: not any(thread.is_alive() and thread.name == "soak-restarts" for thread in others), 120)
         self._sampled.set()
-        for agent in (self._steady, self._restarted):
+        for agent in self._agents():
             agent.node.end()
         self._ending.set()
         deadline = time.monotonic() + _PATIENCE_S
@@ -239,10 +261,10 @@ class Soak:
         for thread in (*others, *self._readers, self._flood):
             if thread.ident is not None:
                 thread.join(60)
-        for agent in (self._steady, self._restarted):
+        for agent in self._agents():
             agent.node.close()
         if failed := self._failed():
-            for agent in (self._steady, self._restarted):
+            for agent in self._agents():
                 agent.close()
             raise failed[0]
 
@@ -278,7 +300,7 @@ class Soak:
             self._look_at("steady agent, descriptors", agents.descriptors(pid))
             self._look_at("steady agent, threads", agents.threads(pid))
             self._look_at("readers' process, private memory, KiB", agents.private_kib(os.getpid()))
-            for agent in (self._steady, self._restarted):
+            for agent in self._agents():
                 self._look_at(f"{agent.name} agent, disk of its logs, KiB", agents.disk_kib(agent.data))
                 raw = agents.disk_kib(agent.node.cdc_raw, agent.node.root / "commitlog")
                 self._look_at(f"{agent.name} agent, disk of the commit log, KiB", raw)
@@ -287,7 +309,10 @@ class Soak:
     def _read_news(self) -> None:
         """What the agents announced as cut, for the accounts of those whom it concerns."""
         accounts = {(reader.agent.name, reader.account.name): reader.account for reader in self._readers}
-        for agent in (self._steady, self._restarted):
+        for name, witness in self._witnesses.items():
+            for position, number in witness.news():
+                self._ends[name].note(position, number)
+        for agent in self._agents():
             for line in agent.news():
                 if line.get("event") != "changes lost":
                     continue
@@ -316,7 +341,7 @@ class Soak:
             found = self._judge(reader)
             broken.update(found)
             problems += [f"{reader.agent.name} {reader.account.name}: {count} {what}" for what, count in found.items()]
-        for agent, code in zip((self._steady, self._restarted), codes, strict=True):
+        for agent, code in zip(self._agents(), codes, strict=True):
             with LogReader(str(agent.log)) as reader_of_log:
                 if code or not verify(reader_of_log).sound:
                     broken["agents that ended badly"] += 1
@@ -328,7 +353,7 @@ class Soak:
         accounts = [reader.account for reader in self._readers]
         facts = {
             "seconds": int(self._plan.length_s),
-            "changes written": sum(agent.node.written for agent in (self._steady, self._restarted)),
+            "changes written": sum(agent.node.written for agent in self._agents()),
             "changes received": sum(account.received for account in accounts),
             "changes cut by retention and announced": sum(account.missing for account in accounts),
             "changes that came again after a rewind or a break": sum(account.repeated for account in accounts),
@@ -339,11 +364,11 @@ class Soak:
     def _judge(self, reader: Reader) -> Counter[str]:
         account = reader.account
         found = Counter(account.broken)
+        found["announcements that nobody can place"] = 0 if account.settle() else 1
         if not isinstance(reader, JsonFollower):
             found["lost"] += max(0, reader.agent.node.written - (account.next or 0))
         found["lost"] += len(account.unannounced())
         found["places that were never committed"] = len(account.strange_places())
-        found["announcements that nobody can place"] = 0 if account.settle() else 1
         if not reader.habits.rewinds and account.missing > account.cut and not isinstance(reader, JsonFollower):
             found["changes cut beyond what the agent counted"] = account.missing - account.cut
         return +found

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from penstock.log.table_log import TableLog
 from penstock.model.position import START, Position
+from penstock.settings import LogSettings
+from tests import sample
 from tests.soak.account import Account, FileEnds, Row, note_of
+from tests.soak.witness import Watch
 
 
 def rows(first: int, last: int) -> list[Row]:
@@ -39,6 +45,52 @@ def test_an_announcement_that_nobody_can_place_stays_open() -> None:
     account = account_of(FileEnds(), (0, 9, Position(1, 100, 9)))
     account.announce(START, Position(7, 100, 0))
     assert not account.settle()
+
+
+def test_a_witness_places_a_cut_that_ends_where_no_reader_came() -> None:
+    ends = FileEnds()
+    account = account_of(ends, (0, 9, Position(1, 100, 9)), (15, 19, Position(3, 100, 4)))
+    account.announce(Position(1, 100, 9), Position(2, 100, 3))
+    assert not account.settle()
+    ends.note(Position(2, 100, 3), 13)
+    assert account.settle()
+    # The last number before those that came is a loss: the cut that was announced ends before it.
+    assert account.unannounced() == [14]
+
+
+def test_what_was_excused_is_not_kept_and_what_was_not_stays_a_loss() -> None:
+    ends = FileEnds()
+    account = Account("reader", ends)
+    for file in range(2, 6000, 2):
+        # Of every ten numbers the first three come, four are cut with an announcement, and of some one more is missing.
+        first = 5 * file
+        account.take(rows(first, first + 2), Position(file, 100, 2), written=100_000)
+        ends.note(Position(file, 200, 3), first + 6)
+        account.announce(Position(file, 100, 2), Position(file, 200, 3), cut=4)
+        account.take(rows(first + 7 + (file % 2000 == 0), first + 9), Position(file + 1, 100, 2), written=100_000)
+        assert account.settle()
+    assert account.unannounced() == [*range(10), 10_007, 20_007]
+    assert account.missing == 10 + 2999 * 4 + 2
+
+
+def test_the_witness_says_how_each_file_ends_also_when_it_is_gone(tmp_path: Path) -> None:
+    log, links = tmp_path / "log", tmp_path / "links"
+    links.mkdir()
+    watch = Watch(log, links)
+    assert watch.look() == []
+    ends: dict[int, tuple[Position, int]] = {}
+    said: list[tuple[Position, int]] = []
+    with TableLog.open(str(log), sample.SCHEMA, settings=LogSettings(file_bytes_max=8192)) as table_log:
+        for number in range(60):
+            position = table_log.append(sample.batch(number, note="n" * 500))
+            ends[position.file] = position, number
+            if number == 30:
+                said += watch.look()
+                for path in log.glob("*.avro"):
+                    path.unlink() if f"{position.file:06}" not in path.name else None
+    said += watch.look()
+    assert said == [ends[file] for file in sorted(ends)[:-1]]
+    assert len(list(links.iterdir())) == 1
 
 
 def test_rows_that_come_again_or_were_never_written_or_differ_are_invented() -> None:

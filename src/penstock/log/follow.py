@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Self
 
-from penstock.errors import Exhausted, LogClosed, PenstockError
+from penstock.errors import ChangesLost, Exhausted, LogClosed, PenstockError
 from penstock.log import watermark
 from penstock.log.cursor import Cursor
 from penstock.log.reader import LogReader
@@ -40,11 +40,13 @@ class Listener:
         follower: Follower,
         callback: Callable[[ChangeBatch], None],
         failed: Callable[[PenstockError], None] | None,
+        lapsed: Callable[[], None] | None,
         start: Position,
     ) -> None:
         self._follower = follower
         self.callback = callback
         self.failed = failed
+        self.lapsed = lapsed
         self.start = start
 
     def cancel(self) -> None:
@@ -84,18 +86,22 @@ class Follower:
         return LogReader(self.directory, files=self._files)
 
     def listen(
-        self, callback: Callable[[ChangeBatch], None], failed: Callable[[PenstockError], None] | None = None
+        self,
+        callback: Callable[[ChangeBatch], None],
+        failed: Callable[[PenstockError], None] | None = None,
+        lapsed: Callable[[], None] | None = None,
     ) -> Listener:
         """Call `callback` in the follower's thread with every batch from now on. It must not block.
 
-        `failed` is called when the log cannot be read on and no more batches will come.
+        `failed` is called when the log cannot be read on and no more batches will come; `lapsed` when batches will be
+        left out, because retention was quicker: the files say what of them is gone for whom.
         """
         with self._mutex:
             if self.failure is not None:
                 raise self.failure
             if self._closed:
                 raise LogClosed("the follower is closed", directory=self.directory)
-            listener = Listener(self, callback, failed, self._at)
+            listener = Listener(self, callback, failed, lapsed, self._at)
             self._listeners += (listener,)
             return listener
 
@@ -126,7 +132,7 @@ class Follower:
     def _run(self) -> None:
         while not self._closed:
             try:
-                self._hand_out()
+                self._hand_out_all()
             except Exhausted as error:
                 # Others close files again, and nothing was handed out that would come twice.
                 log.warning("following waits", directory=self.directory, error=str(error))
@@ -143,8 +149,20 @@ class Follower:
                 return
             self._watch.wait()
 
+    def _hand_out_all(self) -> None:
+        while not self._closed:
+            try:
+                self._hand_out()
+            except ChangesLost as error:
+                log.warning("following was too slow for retention", directory=self.directory, error=str(error))
+                self._pass_over()
+            else:
+                return
+
     def _hand_out(self) -> None:
         for batch in self._cursor.read():
+            if self._at == START and batch.file > 1 and (first := self._reader.first()) > START:
+                raise ChangesLost("the first files were removed", after=START, through=first)
             # Position and calls move together, so that a new listener's start is exact.
             with self._mutex:
                 self._at = batch.last
@@ -154,6 +172,17 @@ class Follower:
                     self._call(listener, batch)
             if self._closed:
                 return
+
+    def _pass_over(self) -> None:
+        """Go on with the first change that is left. What was lost is each listener's to find, behind its own place."""
+        self._cursor.close()
+        self._cursor = Cursor(self._reader, self._reader.first())
+        with self._mutex:
+            self._at = self._cursor.position
+            listeners = self._listeners
+        for listener in listeners:
+            if listener.lapsed is not None:
+                listener.lapsed()
 
     def _call(self, listener: Listener, batch: ChangeBatch) -> None:
         try:
@@ -186,7 +215,7 @@ class Tail:
         # Held while the files are read, so that `close` does not take them away from under the owner.
         self._reading = threading.Lock()
         self._failure: PenstockError | None = None
-        self._listener = follower.listen(self._offer, self._fail)
+        self._listener = follower.listen(self._offer, self._fail, self._lapse)
 
     def next(self, timeout_s: float | None = None) -> ChangeBatch | None:
         """The next batch; None after the timeout, or when the tail was closed."""
@@ -242,6 +271,12 @@ class Tail:
         """From the follower's thread: nothing more will come."""
         with self._mutex:
             self._failure = error
+            self._rouse()
+
+    def _lapse(self) -> None:
+        """From the follower's thread: batches are left out, and the files must be asked."""
+        with self._mutex:
+            self._drop_queue()
             self._rouse()
 
     def _rouse(self) -> None:

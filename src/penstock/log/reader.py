@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from penstock.errors import ChangesLost, CorruptLog, InvalidValue, PositionAhead, UnsupportedFormat
+from penstock.errors import ChangesLost, CorruptLog, InvalidValue, LogLocked, PositionAhead, UnsupportedFormat
 from penstock.log import erased, identity, search, segment, watermark
 from penstock.log.block import Block, TornBlock
 from penstock.log.index import Index
@@ -32,6 +32,8 @@ log = Logger()
 
 # So many headings are kept before it is asked which of their files are still there.
 _HEADINGS_MIN = 16
+# How often the first file may go between two looks at it.
+_LOOKS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +97,14 @@ class LogReader:
 
     def first(self) -> Position:
         """The position after which everything that is left can be read."""
-        numbers = self.numbers()
-        return self.heading(numbers[0]).last if numbers and numbers[0] > 1 else START
+        for _ in range(_LOOKS):
+            numbers = self.numbers()
+            try:
+                return self.heading(numbers[0]).last if numbers and numbers[0] > 1 else START
+            except ChangesLost:
+                # A retention run deleted the first file between the two looks.
+                continue
+        raise LogLocked("retention deletes files faster than they can be looked at", directory=self.directory)
 
     def watermark(self) -> Watermark:
         """How far the log is durable. Without a sound watermark, as far as the last file's index vouches for."""
@@ -213,8 +221,12 @@ class LogReader:
         """All data files, oldest first."""
         infos = []
         for number in self.numbers():
-            heading = self.heading(number)
-            file = self.open(number)
+            try:
+                heading = self.heading(number)
+                file = self.open(number)
+            except ChangesLost:
+                # Retention has removed it since the names were listed.
+                continue
             try:
                 size = file.size()
             finally:
@@ -244,7 +256,8 @@ class LogReader:
     ) -> Iterator[ChangeBatch]:
         """All durable changes behind `after`, in written order, up to the end as it is now.
 
-        Erased ones are left out, unless the caller asks for them. A batch may be empty then: its end counts.
+        Erased ones are left out, unless the caller asks for them. A batch may be empty then: its end counts. Raises
+        ChangesLost with the range when retention takes what was not read yet.
         """
         return self.read_to(self.watermark(), after, skip_damage=skip_damage, with_erased=with_erased)
 
@@ -252,6 +265,22 @@ class LogReader:
         self, mark: Watermark, after: Position, *, skip_damage: bool = False, with_erased: bool = False
     ) -> Iterator[ChangeBatch]:
         """All changes behind `after` up to a watermark that was read before."""
+        for _ in range(_LOOKS):
+            try:
+                for batch in self._read_files(mark, after, skip_damage, with_erased):
+                    yield batch
+                    after = batch.last
+                return
+            except ChangesLost as error:
+                through = self.first()
+                if after < through:
+                    raise ChangesLost(error.message, directory=self.directory, after=after, through=through) from error
+                # A file went between two looks at it that had been read to its end.
+        raise LogLocked("retention deletes files faster than they can be looked at", directory=self.directory)
+
+    def _read_files(
+        self, mark: Watermark, after: Position, skip_damage: bool, with_erased: bool
+    ) -> Iterator[ChangeBatch]:
         numbers = [number for number in self.numbers() if number <= mark.file]
         if after > mark.last:
             if after.file > mark.file or (after.file, after.offset) > (mark.last.file, mark.last.offset):
@@ -260,16 +289,9 @@ class LogReader:
             return
         if not numbers:
             return
-        if after != START and after.file < numbers[0]:
-            # Whoever had read all that was removed has lost nothing.
-            removed = self.heading(numbers[0]).last
-            if after < removed:
-                raise ChangesLost(
-                    f"changes were removed; the log begins with file {numbers[0]}",
-                    directory=self.directory,
-                    after=after,
-                    through=removed,
-                )
+        # Whoever had read all that was removed has lost nothing.
+        if after != START and after.file < numbers[0] and after < self.heading(numbers[0]).last:
+            raise ChangesLost(f"changes were removed; the log begins with file {numbers[0]}")
         expected = max(after.file, numbers[0])
         for number in numbers[bisect_left(numbers, expected) :]:
             if number != expected:

@@ -38,20 +38,29 @@ def last_changes(reader: LogReader, count: int) -> Position:
 
 def changes_after(reader: LogReader, position: Position) -> int:
     """How many durable changes there are behind `position`."""
+    # Read before it is counted: what comes meanwhile lies behind both.
+    mark = reader.watermark()
+    return max(0, mark.rows - changes_through(reader, position))
+
+
+def changes_through(reader: LogReader, position: Position) -> int:
+    """How many changes the log had up to and including `position`, however far it is now.
+
+    Of a position whose file is gone, those before the first file that is left.
+    """
     mark = reader.watermark()
     numbers = _numbers(reader, mark)
     if position >= mark.last or not numbers:
-        return 0
+        return mark.rows
     if position == START or position.file < numbers[0]:
-        return mark.rows - reader.heading(numbers[0]).rows_before
+        return reader.heading(numbers[0]).rows_before
     number = position.file
     start, rows = _nearest(reader, number, lambda entry: entry.offset >= position.offset)
     for batch in reader.blocks(number, start, reader.file_end(number, mark, numbers)):
         if batch.offset >= position.offset:
             break
         rows += batch.count
-    done = position.ordinal + 1 if position.offset else 0
-    return mark.rows - rows - done
+    return rows + (position.ordinal + 1 if position.offset else 0)
 
 
 def _numbers(reader: LogReader, mark: Watermark) -> list[int]:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
 
-from penstock.errors import ChangesLost, CorruptData, LogLocked, PenstockError
+from penstock.errors import CorruptData, LogLocked, PenstockError
 from penstock.log import checkpoint, names, read_times, recent
 from penstock.log.checkpoint import Checkpoint
 from penstock.log.lock import try_lock
@@ -37,7 +37,6 @@ LOCK = "retention.lock"
 # Whoever holds the lock deletes a few files; whoever waits longer than this waits for a stuck process.
 _WAIT_S = 10.0
 _LOOK_S = 0.005
-_LOOKS = 100
 _UNKNOWN = ReadTimes()
 
 
@@ -306,7 +305,7 @@ class _Run:
         until = self._reader.heading(plan[-1][0].number + 1).rows_before
         first = max(plan[0][0].number, position.file)
         try:
-            done = self._reader.watermark().rows - recent.changes_after(self._reader, position)
+            done = recent.changes_through(self._reader, position)
         except CorruptData:
             done = self._reader.heading(first).rows_before
         return max(0, until - done)
@@ -361,14 +360,8 @@ class _Run:
 
 def lost(reader: LogReader, subscription: str, position: Position) -> Loss | None:
     """What a subscription at `position` has lost to retention, exactly."""
-    for _ in range(_LOOKS):
-        try:
-            through = reader.first()
-        except ChangesLost:
-            # A retention run deleted the first file between the reader's two looks.
-            continue
-        return Loss(subscription, position, through) if position < through else None
-    raise LogLocked("retention deletes files faster than they can be looked at", directory=reader.directory)
+    through = reader.first()
+    return Loss(subscription, position, through) if position < through else None
 
 
 @contextmanager

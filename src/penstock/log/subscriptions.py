@@ -97,15 +97,15 @@ def _state(reader: LogReader, path: str, found: Checkpoint | PenstockError) -> S
         return SubscriptionState(name, error=str(found))
     try:
         checkpoint.check(found, path, reader, found.subscription)
-        behind = recent.changes_after(reader, found.position)
+        delivered = recent.changes_through(reader, found.position)
         return SubscriptionState(
             found.subscription,
             found.position,
             found.time,
-            behind,
+            max(0, reader.watermark().rows - delivered),
             recent.bytes_after(reader, found.position),
             recent.time_after(reader, found.position),
-            max(0, reader.watermark().rows - behind),
+            delivered,
         )
     except PenstockError as error:
         return SubscriptionState(found.subscription, found.position, found.time, error=str(error))
@@ -220,7 +220,7 @@ def _committed(files: Files, path: str, reader: LogReader, name: str) -> Positio
 def _difference(reader: LogReader, name: str, before: Position | None, after: Position) -> Move:
     if before is None:
         return Move(name, before, after)
-    moved = recent.changes_after(reader, after) - recent.changes_after(reader, before)
+    moved = recent.changes_through(reader, before) - recent.changes_through(reader, after)
     return Move(name, before, after, again=max(0, moved), skipped=max(0, -moved))
 
 

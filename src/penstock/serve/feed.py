@@ -123,7 +123,7 @@ class Feed:
         except BaseException:
             self.reader.close()
             raise
-        self._handle = self._follower.listen(self._on_batch, self._on_failure)
+        self._handle = self._follower.listen(self._on_batch, self._on_failure, self._on_lapse)
 
     def join(self) -> Queue:
         """A queue for one more client."""
@@ -147,12 +147,26 @@ class Feed:
         with self._lock:
             size = len(batch.rows)
             if self._arrived_bytes + size > self._bytes_max:
-                self._arrived.clear()
-                self._arrived_bytes = 0
-                self._overflowed = True
+                self._overflow()
             else:
                 self._arrived.append(batch)
                 self._arrived_bytes += size
+        self._schedule()
+
+    def _on_lapse(self) -> None:
+        """Called by the follower's thread when batches are left out: every client looks into the files."""
+        with self._lock:
+            self._overflow()
+        self._schedule()
+
+    def _overflow(self) -> None:
+        """Drop what has arrived. The lock is held."""
+        self._arrived.clear()
+        self._arrived_bytes = 0
+        self._overflowed = True
+
+    def _schedule(self) -> None:
+        with self._lock:
             if self._scheduled:
                 return
             self._scheduled = True

@@ -8,13 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from penstock.errors import ChangesLost
+from penstock.log import retention
 from penstock.log.cursor import Cursor
 from penstock.log.follow import Follower, Tail
 from penstock.log.reader import LogReader
+from penstock.log.subscription import Subscription
 from penstock.log.table_log import TableLog
 from penstock.model.batch import ChangeBatch
 from penstock.model.position import START
-from penstock.settings import LogSettings
+from penstock.settings import LogSettings, RetentionSettings
 from tests import sample
 
 
@@ -115,6 +118,67 @@ def _follow(directory: str, pipe: Connection) -> None:
             batch = tail.next(30)
             assert batch is not None
             pipe.send(sample.numbers([batch]))
+
+
+class _Gate:
+    """A watch that keeps the follower asleep until it is opened, as a busy machine would."""
+
+    def __init__(self) -> None:
+        self._open = threading.Event()
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        opened = self._open.wait(timeout_s)
+        self._open.clear()
+        return opened
+
+    def wake(self) -> None:
+        self._open.set()
+
+    def close(self) -> None:
+        self.wake()
+
+
+@pytest.mark.parametrize("begun", [0, 1])
+def test_retention_that_outruns_the_follower_takes_nothing_from_who_is_further(tmp_path: Path, begun: int) -> None:
+    """Who lost changes is told his own range, once, and goes on; who had read them is told nothing."""
+    directory = str(tmp_path / "log")
+    gate = _Gate()
+    with TableLog.open(directory, sample.SCHEMA, settings=LogSettings(file_bytes_max=8192)) as log:
+        positions = [log.append(sample.batch(number)) for number in range(begun)]
+        before = positions[-1] if positions else START
+        with (
+            Follower(directory, watch=gate) as follower,
+            Subscription.open(directory, "behind", follower=follower) as behind,
+        ):
+            if begun:
+                assert behind.next(0) is not None
+                behind.commit(before)
+            # It waits for what the follower hands out, which now sleeps for too long.
+            assert behind.next(0) is None
+            positions += [log.append(sample.batch(number, note="n" * 500)) for number in range(begun, 40)]
+            retention.apply(directory, RetentionSettings(bytes_max=0))
+            with LogReader(directory) as reader:
+                first = reader.first()
+            done = Tail(follower, first)
+            gate.wake()
+            left = list(range(positions.index(first) + 1, 40))
+            with done:
+                assert sample.numbers(_take(done, len(left))) == left
+            with pytest.raises(ChangesLost) as caught:
+                behind.next(30)
+            assert (caught.value.place["after"], caught.value.place["through"]) == (before, first)
+            assert behind.accept_loss() is not None
+            assert sample.numbers(_take(behind, len(left))) == left
+            assert follower.failure is None
+
+
+def _take(tail: Tail | Subscription, count: int) -> list[ChangeBatch]:
+    out: list[ChangeBatch] = []
+    while sum(map(len, out)) < count:
+        batch = tail.next(30)
+        assert batch is not None
+        out.append(batch)
+    return out
 
 
 def test_closing_a_tail_ends_its_wait(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from penstock.log.segment import Heading
 from penstock.log.table_log import TableLog
 from penstock.model.position import START, Position
 from penstock.settings import LogSettings
+from penstock.system.files import OsFiles
 from tests import sample
 
 COUNT = 600
@@ -122,6 +123,51 @@ def test_removed_files_are_told_from_missing_ones(tmp_path: Path) -> None:
     # What is older than all that is left begins where that begins, not at the end.
     for when in (0, 1_000_000, 1_000_000 + left[0]):
         assert sample.numbers(reader.read(reader.seek_time(when))) == left
+
+
+class _TakenAfterTheLook(OsFiles):
+    """Files whose oldest goes as soon as the directory was listed, as a retention run would take it."""
+
+    def __init__(self) -> None:
+        self.taken: list[str] = []
+
+    def list(self, path: str) -> list[str]:
+        names = super().list(path)
+        if self.taken:
+            self.unlink(f"{path}/{self.taken.pop(0)}")
+        return names
+
+
+def test_whoever_reads_is_told_the_range_when_its_next_file_goes(tmp_path: Path) -> None:
+    directory = tmp_path / "log"
+    with TableLog.open(str(directory), sample.SCHEMA, settings=LogSettings(file_bytes_max=8192)) as log:
+        positions = [log.append(sample.batch(number, note="n" * 500)) for number in range(40)]
+    ends = {position.file: position for position in positions}
+    files = _TakenAfterTheLook()
+    reader = LogReader(str(directory), files=files)
+    batches = reader.read()
+    assert next(batches).last == positions[0]
+    for number in (1, 2):
+        (directory / f"shop.orders.{number:06}.avro").unlink()
+    # What it had in hand it still gets; the third file goes while it is asked which ones are left.
+    files.taken = ["shop.orders.000003.avro"]
+    with pytest.raises(ChangesLost) as caught:
+        list(batches)
+    assert (caught.value.place["after"], caught.value.place["through"]) == (ends[1], ends[3])
+
+
+def test_whoever_had_read_a_file_to_its_end_loses_nothing_when_it_goes(tmp_path: Path) -> None:
+    directory = tmp_path / "log"
+    with TableLog.open(str(directory), sample.SCHEMA, settings=LogSettings(file_bytes_max=8192)) as log:
+        positions = [log.append(sample.batch(number, note="n" * 500)) for number in range(40)]
+    done = max(position for position in positions if position.file == 1)
+    files = _TakenAfterTheLook()
+    reader = LogReader(str(directory), files=files)
+    # The first look at the watermark lists the files too.
+    reader.end()
+    files.taken = ["shop.orders.000001.avro"]
+    assert sample.numbers(reader.read(done)) == list(range(positions.index(done) + 1, 40))
+    assert not files.taken
 
 
 def test_a_file_of_another_log_is_noticed(tmp_path: Path) -> None:

@@ -10,9 +10,11 @@ from penstock.errors import ChangesLost, InvalidInput, PositionAhead, Subscripti
 from penstock.log import retention, subscriptions
 from penstock.log.reader import LogReader
 from penstock.log.subscription import Subscription
+from penstock.log.table_log import TableLog
+from penstock.log.watermark import Watermark
 from penstock.model.position import START, Position
 from penstock.settings import RetentionSettings
-from tests.numbered import ManualClock, fill, numbers
+from tests.numbered import SCHEMA, SMALL_FILES, ManualClock, batch, fill, numbers
 
 
 @pytest.fixture
@@ -119,3 +121,23 @@ def test_one_that_was_dropped_holds_nothing_and_begins_anew(directory: str) -> N
     subscriptions.drop(directory, "slow")
     assert len(retention.apply(directory, RetentionSettings(keep_s=0)).removed) == 2
     assert unread(directory, "slow") == [6, 7, 8]
+
+
+def test_what_is_written_meanwhile_is_not_counted(directory: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log grows while it is counted how many changes come again and how many a cap takes."""
+    positions = fill(directory, 9)
+    commit(directory, "a", positions[7])
+
+    with TableLog.open(directory, SCHEMA, settings=SMALL_FILES) as log:
+
+        class Growing(LogReader):
+            def watermark(self) -> Watermark:
+                positions.append(log.append(batch(len(positions))))
+                return super().watermark()
+
+        for module in (subscriptions, retention):
+            monkeypatch.setattr(module, "LogReader", Growing)
+        assert subscriptions.move(directory, "a", str(positions[1])).again == 6
+        report = retention.apply(directory, RetentionSettings(bytes_max=0))
+        lost = report.losses[0]
+        assert (lost.after, lost.changes) == (positions[1], positions.index(lost.through) - 1)
