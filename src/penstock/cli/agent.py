@@ -65,8 +65,8 @@ def run(config: ConfigArgument, json: JsonOption = False) -> None:
 @app.command()
 def parked(config: ConfigArgument, json: JsonOption = False) -> None:
     """List entries that wait for the definition of their table or of a column."""
-    from penstock.capture.cassandra.agent.beginning import state_directory
     from penstock.capture.cassandra.agent.parked_entries import read_summary
+    from penstock.capture.state_directory import state_directory
     from penstock.system.files import OsFiles
 
     rows = read_summary(OsFiles(), state_directory(load_settings(config)))
@@ -89,8 +89,8 @@ def reprocess_errors(
     json: JsonOption = False,
 ) -> None:
     """Read segments that failed again: at once by the running agent, or by the next one to start."""
-    from penstock.capture.cassandra.agent.beginning import state_directory
     from penstock.capture.cassandra.agent.failed_segments import FailedSegments
+    from penstock.capture.state_directory import state_directory
     from penstock.system.files import OsFiles
 
     failed = FailedSegments(OsFiles(), state_directory(load_settings(config)))

@@ -15,10 +15,11 @@ from dataclasses import replace
 
 import structlog
 
-from penstock.capture.cassandra.agent.agent import Agent, Snapshots
-from penstock.capture.cassandra.agent.beginning import state_directory
-from penstock.capture.cassandra.agent.status import AgentStatus
+from penstock.capture.agent import Snapshots
+from penstock.capture.cassandra.agent.agent import Agent
 from penstock.capture.cassandra.snapshot.snapshotter import snapshot_directory
+from penstock.capture.state_directory import state_directory
+from penstock.capture.status import AgentStatus
 from penstock.control.execute import log_specs
 from penstock.filters.functions import Functions
 from penstock.log import snapshot_requests

@@ -143,7 +143,7 @@ def _pipeline_facts(settings: Settings) -> str:
 
 def _check_agent(settings: Settings) -> None:
     from penstock.capture.cassandra.agent import beginning
-    from penstock.capture.cassandra.agent.column_masks import ColumnMasks
+    from penstock.capture.column_masks import ColumnMasks
     from penstock.filters.functions import Functions
     from penstock.serve.access import http_tokens, tls_context
 

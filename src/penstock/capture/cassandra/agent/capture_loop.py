@@ -17,17 +17,16 @@ from uuid import UUID
 
 import structlog
 
+from penstock.capture.captured_logs import CapturedLogs
 from penstock.capture.cassandra.agent.capture_choice import CaptureChoice
-from penstock.capture.cassandra.agent.captured_logs import CapturedLogs
 from penstock.capture.cassandra.agent.failed_segments import END, FailedSegment, FailedSegments, Range, left_out
 from penstock.capture.cassandra.agent.node_link import NodeLink
 from penstock.capture.cassandra.agent.parked_entries import ParkedEntries
 from penstock.capture.cassandra.agent.place import FinishedSegments, Place, PlaceFile
-from penstock.capture.cassandra.agent.place_saver import PlaceSaver
 from penstock.capture.cassandra.agent.released import Released
-from penstock.capture.cassandra.agent.repeats import Key, segment_id
 from penstock.capture.cassandra.agent.reprocessing import decode_overtaken, read_again
-from penstock.capture.cassandra.agent.status import AgentStatus
+from penstock.capture.cassandra.agent.segment_keys import Key, reach, segment_id
+from penstock.capture.cassandra.agent.status import CassandraStatus
 from penstock.capture.cassandra.agent.tail import Ended, Opened, Tail
 from penstock.capture.cassandra.agent.transfer import ProcessedSegment, SegmentTransfer
 from penstock.capture.cassandra.decoding.decoder import EPOCH_FORMAT, Decoder
@@ -36,6 +35,7 @@ from penstock.capture.cassandra.schema.table import CassandraTable
 from penstock.capture.cassandra.segments.keystore import KeyStore
 from penstock.capture.cassandra.segments.sections import Damage, Section
 from penstock.capture.cassandra.segments.segment import index_name
+from penstock.capture.place_saver import PlaceSaver
 from penstock.errors import CorruptSegment, DiskFull, Exhausted, StorageError, UnsupportedFormat
 from penstock.model.batch import ChangeBatch
 from penstock.model.schema import TableSchema
@@ -99,11 +99,11 @@ class CaptureLoop:
         parts.parked.before_taking = self._make_room
         # How far everything is durable, and what is saved of that.
         self._at = place or Place(0, "", 0)
-        self._saver = PlaceSaver(parts.places, parts.schemas, place, background=background)
+        self._saver = PlaceSaver(lambda place: parts.places.prepare(place, parts.schemas), place, background=background)
         self._saved_at = clock.monotonic()
         self._defined_at = self._saved_at - _DEFINITIONS_S
         # Until the tail has passed these places, changes may come that the logs hold already.
-        self._reach = {id_: end for id_, end in parts.logs.reach().items() if id_ not in parts.finished}
+        self._reach = {id_: end for id_, end in reach(parts.logs.repeats()).items() if id_ not in parts.finished}
         self._replaying = True
         # Tables that the node was asked about and did not know, and when that was.
         self._asked: set[UUID] = set()
@@ -156,7 +156,7 @@ class CaptureLoop:
         """Append changes from elsewhere, from any thread."""
         self._parts.logs.append(batches, self._pause)
 
-    def describe(self, status: AgentStatus) -> AgentStatus:
+    def describe(self, status: CassandraStatus) -> CassandraStatus:
         """The status with all that the loop knows."""
         parts, counts, saved = self._parts, self._decoder.counts, self._saver.saved
         listing, segment, position = parts.tail.listing, parts.tail.segment, parts.tail.position
@@ -372,7 +372,7 @@ class CaptureLoop:
         if now - self._saved_at < self._settings.place_interval_s or not self._saver.look():
             return
         self._let_go()
-        if self._saver.has_new_definitions:
+        if self._parts.places.revision != self._parts.schemas.revision:
             # They are large, and statements that change them come in swarms.
             if now - self._defined_at < _DEFINITIONS_S:
                 return
