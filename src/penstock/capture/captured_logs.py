@@ -188,6 +188,12 @@ class CapturedLogs:
         with self._mutex:
             return [key for repeats in self._repeats.values() for key in repeats]
 
+    @property
+    def has_repeats(self) -> bool:
+        """Whether something that the logs hold may still come again."""
+        with self._mutex:
+            return any(self._repeats.values())
+
     def caught_up(self, keep: Callable[[Key], bool]) -> None:
         """All that was read before the last crash has been read again; only what `keep` names may come once more."""
         with self._mutex:

@@ -87,7 +87,7 @@ class SourceStatus(AgentStatus):
     """One look at an agent that runs a `Source`, with what that has to say."""
 
     source: str = ""
-    # What the source counts, by name; and how its parts are.
+    # What the source counts, by the names of metrics; and how its parts are.
     figures: Mapping[str, float | int] = field(default_factory=dict)
     checks: tuple[Check, ...] = ()
 

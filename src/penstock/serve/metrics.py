@@ -21,7 +21,7 @@ from penstock import telemetry
 from penstock.capture.cassandra.agent.status import CassandraStatus
 from penstock.capture.cassandra.segments.segment import segment_name
 from penstock.capture.cassandra.snapshot.status import SnapshotStatus
-from penstock.capture.status import AgentStatus
+from penstock.capture.status import AgentStatus, SourceStatus
 from penstock.log.subscriptions import SubscriptionState
 from penstock.log.survey import LogFigures
 from penstock.system.timing import BOUNDS_S, Durations
@@ -99,6 +99,15 @@ def _segments(status: CassandraStatus) -> Value:
     }
 
 
+def _figure(name: str) -> Callable[[AgentStatus], Value]:
+    """What a source counts under this name."""
+
+    def found(status: AgentStatus) -> Value:
+        return status.figures.get(name) if isinstance(status, SourceStatus) else None
+
+    return found
+
+
 def _of_snapshot(read: Callable[[SnapshotStatus], Value]) -> Callable[[AgentStatus], Value]:
     def found(status: AgentStatus) -> Value:
         return read(status.snapshot) if isinstance(status.snapshot, SnapshotStatus) else None
@@ -113,7 +122,7 @@ METRICS: Final = (
     Metric(
         telemetry.AGENT_RUNNING,
         "gauge",
-        "1 while the commit log is being read.",
+        "1 while the source is being read.",
         lambda s: s.running,
     ),
     Metric(
@@ -124,6 +133,30 @@ METRICS: Final = (
     ),
     Metric(
         telemetry.AGENT_START_SECONDS, "gauge", "When the agent was started.", lambda s: _seconds(s.started_time_us)
+    ),
+    Metric(
+        telemetry.REPLAY_TABLES,
+        "gauge",
+        "Tables whose logs are captured again.",
+        _figure(telemetry.REPLAY_TABLES),
+    ),
+    Metric(
+        telemetry.REPLAY_STOPPED_TABLES,
+        "gauge",
+        "Tables whose logs cannot be read on; health names each with the reason.",
+        _figure(telemetry.REPLAY_STOPPED_TABLES),
+    ),
+    Metric(
+        telemetry.REPLAY_CHANGES,
+        "counter",
+        "Changes that were read from the logs, also those that had been captured before a crash.",
+        _figure(telemetry.REPLAY_CHANGES),
+    ),
+    Metric(
+        telemetry.REPLAY_BEHIND_ROWS,
+        "gauge",
+        "Changes that the logs had at the last look and that were not read yet.",
+        _figure(telemetry.REPLAY_BEHIND_ROWS),
     ),
     Metric(
         telemetry.CASSANDRA_QUERYABLE,
