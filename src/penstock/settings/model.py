@@ -30,7 +30,7 @@ class Settings(Section):
     replay: ReplaySettings = ReplaySettings()
     """Change logs that are captured again."""
     agent: AgentSettings = AgentSettings()
-    """The agent that runs beside a Cassandra node."""
+    """The agent that captures changes."""
     snapshot: SnapshotSettings = SnapshotSettings()
     """The copy of rows that were there before the agent began to read changes."""
     http: HttpSettings = HttpSettings()
