@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from penstock.capture.cassandra.agent.agent import Agent
-from penstock.capture.cassandra.agent.repeats import Key, key
-from penstock.capture.cassandra.agent.status import AgentStatus
+from penstock.capture.cassandra.agent.segment_keys import Key, key
+from penstock.capture.cassandra.agent.status import CassandraStatus
 from penstock.capture.cassandra.schema.table import CassandraTable
 from penstock.formats import avro
 from penstock.log.reader import LogReader
@@ -149,7 +149,7 @@ class Setup:
     def agent(self, files: Files | None = None, **options: Any) -> Agent:
         return Agent(self.settings(), clock=self.clock, files=files, background=False, **options)
 
-    def run(self, *steps: Callable[[], object], files: Files | None = None, **options: Any) -> AgentStatus:
+    def run(self, *steps: Callable[[], object], files: Files | None = None, **options: Any) -> CassandraStatus:
         """Run an agent through the steps, until it has nothing left to do."""
         agent = self.agent(files, **options)
         agent.run(Script(self.clock, steps))

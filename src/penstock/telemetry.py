@@ -47,6 +47,10 @@ AGENT_INFO: Final = "penstock_agent_info"
 AGENT_RUNNING: Final = "penstock_agent_running"
 AGENT_WAITING: Final = "penstock_agent_waiting"
 AGENT_START_SECONDS: Final = "penstock_agent_start_time_seconds"
+REPLAY_TABLES: Final = "penstock_replay_tables"
+REPLAY_STOPPED_TABLES: Final = "penstock_replay_stopped_tables"
+REPLAY_CHANGES: Final = "penstock_replay_changes_total"
+REPLAY_BEHIND_ROWS: Final = "penstock_replay_behind_rows"
 CASSANDRA_QUERYABLE: Final = "penstock_cassandra_queryable"
 COMMIT_LOG_SEGMENT: Final = "penstock_commit_log_segment_id"
 COMMIT_LOG_POSITION: Final = "penstock_commit_log_position_bytes"
@@ -116,6 +120,10 @@ METRICS: Final = (
     AGENT_RUNNING,
     AGENT_WAITING,
     AGENT_START_SECONDS,
+    REPLAY_TABLES,
+    REPLAY_STOPPED_TABLES,
+    REPLAY_CHANGES,
+    REPLAY_BEHIND_ROWS,
     CASSANDRA_QUERYABLE,
     COMMIT_LOG_SEGMENT,
     COMMIT_LOG_POSITION,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from penstock.capture.cassandra.agent import state_file
+from penstock.capture import state_file
 from penstock.capture.cassandra.segments import segment as commit_log
 from penstock.capture.cassandra.snapshot import state as snapshot_state
 from penstock.deliver.delta import manifest_file

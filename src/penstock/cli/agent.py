@@ -1,4 +1,4 @@
-"""`penstock agent`: captures a Cassandra node's changes, and what goes with it."""
+"""`penstock agent`: captures a source's changes, and what goes with it."""
 
 from __future__ import annotations
 
@@ -41,6 +41,7 @@ def run(config: ConfigArgument, json: JsonOption = False) -> None:
     settings = load_settings(config)
     needs.for_agent(settings)
     output.warn_of_plain_kernels()
+    from penstock.capture.cassandra.agent.status import CassandraStatus
     from penstock.cli.agent_process import AgentProcess
 
     directory = str(settings.agent.directory)
@@ -55,18 +56,21 @@ def run(config: ConfigArgument, json: JsonOption = False) -> None:
 
     agent = AgentProcess(settings).run(began)
     status = agent.status()
+    counts = {"changes": status.changes}
+    if isinstance(status, CassandraStatus):
+        counts["mutations"] = status.mutations
     if json:
-        output.emit({"agent": "ended", "changes": status.changes, "mutations": status.mutations})
+        output.emit({"agent": "ended", **counts})
     else:
         text = f"ended; {output.count(status.changes, 'change')} captured"
-        output.told(text, "agent has ended", changes=status.changes, mutations=status.mutations)
+        output.told(text, "agent has ended", **counts)
 
 
 @app.command()
 def parked(config: ConfigArgument, json: JsonOption = False) -> None:
     """List entries that wait for the definition of their table or of a column."""
-    from penstock.capture.cassandra.agent.beginning import state_directory
     from penstock.capture.cassandra.agent.parked_entries import read_summary
+    from penstock.capture.state_directory import state_directory
     from penstock.system.files import OsFiles
 
     rows = read_summary(OsFiles(), state_directory(load_settings(config)))
@@ -89,8 +93,8 @@ def reprocess_errors(
     json: JsonOption = False,
 ) -> None:
     """Read segments that failed again: at once by the running agent, or by the next one to start."""
-    from penstock.capture.cassandra.agent.beginning import state_directory
     from penstock.capture.cassandra.agent.failed_segments import FailedSegments
+    from penstock.capture.state_directory import state_directory
     from penstock.system.files import OsFiles
 
     failed = FailedSegments(OsFiles(), state_directory(load_settings(config)))

@@ -12,13 +12,17 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from penstock.capture.cassandra.agent.agent import Agent, Snapshots
-from penstock.capture.cassandra.agent.beginning import state_directory
-from penstock.capture.cassandra.agent.status import AgentStatus
+from penstock.capture.agent import Agent, Snapshots
 from penstock.capture.cassandra.snapshot.snapshotter import snapshot_directory
+from penstock.capture.replay.source import ReplaySource
+from penstock.capture.replay.source import check as check_replay
+from penstock.capture.source_agent import SourceAgent
+from penstock.capture.state_directory import state_directory
+from penstock.capture.status import AgentStatus
 from penstock.control.execute import log_specs
 from penstock.filters.functions import Functions
 from penstock.log import snapshot_requests
@@ -31,10 +35,13 @@ from penstock.serve.http import HttpServer
 from penstock.serve.listener import Listener
 from penstock.serve.log_blocks import LogBlocks
 from penstock.serve.tally import Tally
-from penstock.settings import Settings, Share
+from penstock.settings import Settings, Share, SourceKind
 from penstock.system import umask
 from penstock.system.clock import SystemClock
 from penstock.system.files import OsFiles
+
+if TYPE_CHECKING:
+    from penstock.capture.cassandra.agent.agent import Agent as CassandraAgent
 
 log = structlog.get_logger()
 
@@ -50,9 +57,10 @@ class AgentProcess:
         self._signals: list[int] = []
         self._error: BaseException | None = None
 
-    def run(self, began: Callable[[dict[str, object]], None]) -> Agent:
+    def run(self, began: Callable[[dict[str, object]], None]) -> Agent[Any]:
         """Run until a signal comes or the agent fails; `began` is told the facts once the tail runs."""
         settings = self._settings
+        check_replay(settings)
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._note_signal)
         if settings.log.group_read:
@@ -62,13 +70,7 @@ class AgentProcess:
         with ExitStack() as opened:
             catalog = opened.enter_context(Catalog.open(str(settings.agent.directory)))
             logs = CatalogLogs(catalog)
-            agent = Agent(
-                settings,
-                functions=Functions.load(settings.functions),
-                specs=logs.specs,
-                announce=logs.announce,
-                snapshots=make_snapshots,
-            )
+            agent = make_agent(settings, logs)
             # One thread looks after all logs, whoever reads them: commits of clients delete nothing here.
             upkeep = Upkeep(str(settings.agent.directory), settings.retention)
             survey = Survey(str(settings.agent.directory))
@@ -77,7 +79,8 @@ class AgentProcess:
 
             def status() -> AgentStatus:
                 clients = None if listener is None else listener.clients
-                return replace(agent.status(), logs=survey.look(), lost_changes=upkeep.lost, listener_clients=clients)
+                found: AgentStatus = agent.status()
+                return replace(found, logs=survey.look(), lost_changes=upkeep.lost, listener_clients=clients)
 
             facts: dict[str, object] = {}
             if settings.http.enabled:
@@ -101,7 +104,7 @@ class AgentProcess:
             raise self._error
         return agent
 
-    def _run_agent(self, agent: Agent) -> None:
+    def _run_agent(self, agent: Agent[Any]) -> None:
         try:
             agent.run(self._stop)
         except BaseException as error:  # noqa: BLE001
@@ -112,6 +115,19 @@ class AgentProcess:
         if number == signal.SIGINT and self._signals:
             raise KeyboardInterrupt
         self._signals.append(number)
+
+
+def make_agent(settings: Settings, logs: CatalogLogs) -> Agent[Any]:
+    """The agent of the settings' kind of source."""
+    functions = Functions.load(settings.functions)
+    if settings.source.kind is SourceKind.REPLAY:
+        source = ReplaySource(settings.replay)
+        return SourceAgent(settings, source, functions=functions, specs=logs.specs, announce=logs.announce)
+    from penstock.capture.cassandra.agent.agent import Agent as CassandraAgent
+
+    return CassandraAgent(
+        settings, functions=functions, specs=logs.specs, announce=logs.announce, snapshots=make_snapshots
+    )
 
 
 class CatalogLogs:
@@ -193,10 +209,11 @@ def snapshot_asker(settings: Settings) -> Callable[[TableId], None] | None:
 
 
 def _copies(settings: Settings) -> bool:
-    return bool(settings.cassandra.contact_points) and settings.snapshot.share is not Share.NONE
+    of_node = settings.source.kind is SourceKind.CASSANDRA and bool(settings.cassandra.contact_points)
+    return of_node and settings.snapshot.share is not Share.NONE
 
 
-def make_snapshots(agent: Agent) -> Snapshots | None:
+def make_snapshots(agent: CassandraAgent) -> Snapshots | None:
     """What copies tables beside the tail; None when there is no node to ask, or nothing is wanted."""
     settings = agent.settings
     if not _copies(settings):

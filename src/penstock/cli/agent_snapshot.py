@@ -6,9 +6,9 @@ import time
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from penstock.capture.cassandra.agent.beginning import state_directory
 from penstock.capture.cassandra.snapshot.snapshotter import snapshot_directory
 from penstock.capture.cassandra.snapshot.state import StateDirectory, TableState
+from penstock.capture.state_directory import state_directory
 from penstock.cli import output
 from penstock.errors import InvalidInput
 from penstock.log import snapshot_requests as requests

@@ -17,7 +17,7 @@ from penstock.cli.agent import ConfigArgument
 from penstock.cli.output import JsonOption
 from penstock.cli.pipeline import trace_settings
 from penstock.errors import InvalidSetting, PenstockError
-from penstock.settings import Section, Settings
+from penstock.settings import Section, Settings, SourceKind
 
 if TYPE_CHECKING:
     from penstock.settings import Loaded
@@ -113,7 +113,7 @@ def _findings(loaded: Loaded) -> Iterator[tuple[str, str, PenstockError | None]]
     settings = loaded.settings
     sections = {path[0] for path in loaded.origins}
     parts: list[tuple[str, str, Callable[[Settings], None]]] = []
-    if sections & {"cassandra", "agent"}:
+    if sections & {"cassandra", "agent", "source"}:
         parts.append(("agent", _agent_facts(settings), _check_agent))
     if settings.pipeline.sinks:
         parts.append(("pipeline", _pipeline_facts(settings), _check_pipeline))
@@ -143,12 +143,15 @@ def _pipeline_facts(settings: Settings) -> str:
 
 def _check_agent(settings: Settings) -> None:
     from penstock.capture.cassandra.agent import beginning
-    from penstock.capture.cassandra.agent.column_masks import ColumnMasks
+    from penstock.capture.column_masks import ColumnMasks
+    from penstock.capture.replay.source import check as check_replay
     from penstock.filters.functions import Functions
     from penstock.serve.access import http_tokens, tls_context
 
-    cassandra, _, yaml = beginning.node_facts(settings.cassandra)
-    beginning.open_keys(cassandra, yaml)
+    check_replay(settings)
+    if settings.source.kind is SourceKind.CASSANDRA:
+        cassandra, _, yaml = beginning.node_facts(settings.cassandra)
+        beginning.open_keys(cassandra, yaml)
     Functions.load(settings.functions)
     ColumnMasks(settings.agent)
     _check_writable(settings.agent.directory, "agent.directory")

@@ -66,6 +66,8 @@ def for_commit_log(command: str, *, asks: bool) -> None:
 
 
 def _of_agent(settings: Settings) -> set[str]:
+    if settings.source.kind != _CASSANDRA:
+        return set()
     node = settings.cassandra
     files = (node.config_file, node.keystore_file, node.tls_trust_store_file, node.tls_key_store_file)
     return {_CASSANDRA} if node.contact_points or any(file is not None for file in files) else set()

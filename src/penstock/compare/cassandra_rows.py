@@ -12,13 +12,13 @@ from dataclasses import replace
 import pyarrow as pa
 import structlog
 
-from penstock.capture.cassandra.agent.column_masks import ColumnMasks
 from penstock.capture.cassandra.node.connection import connect, driver_errors, reason
 from penstock.capture.cassandra.schema.table import CassandraTable
 from penstock.capture.cassandra.snapshot.copy import BACKOFF_S, BACKOFF_S_MAX, Reading
 from penstock.capture.cassandra.snapshot.pages import Trouble, trouble
 from penstock.capture.cassandra.snapshot.ring import FULL, TokenRange, cut
 from penstock.capture.cassandra.snapshot.source import SnapshotSource
+from penstock.capture.column_masks import ColumnMasks
 from penstock.compare.log_rows import as_images
 from penstock.compare.shape import Shape
 from penstock.compare.sides import SourceRows

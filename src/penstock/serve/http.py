@@ -32,7 +32,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 import penstock
-from penstock.capture.cassandra.agent.status import AgentStatus
+from penstock.capture.status import AgentStatus
 from penstock.serve.access import EVERYTHING, MONITORING, Right, Rights, Tokens, http_tokens, tls_context
 from penstock.serve.door import Bounds, Door, Place, bind
 from penstock.serve.log_blocks import LogBlocks
@@ -132,24 +132,16 @@ def _kernels() -> dict[str, dict[str, Any]]:
 
 def health_checks(status: AgentStatus) -> dict[str, dict[str, Any]]:
     """A check per part of the agent, and Debezium's one check over all of them."""
-    limit = status.cdc_raw_bytes_max
-    full = limit is not None and status.cdc_raw_bytes >= limit
     snapshot = status.snapshot
     checks = {
         "agent": _check(status.healthy, status.failure or (None if status.running else "not running")),
         "log": _check(status.waiting is None, status.waiting),
-        "cdc_raw": _check(not full, "cdc_raw is full: the node refuses writes to its CDC tables" if full else None),
-        "cassandra": _check(
-            status.queryable is not False, "the node does not answer over CQL" if status.queryable is False else None
-        ),
+        **{check.name: _check(check.healthy, check.message) for check in status.source_checks()},
     }
     if status.unreadable_checkpoints:
         # The agent does its work, and starting it again would not help: it is told, and nobody is alarmed by it.
         where = ", ".join(sorted(status.unreadable_checkpoints))
         checks["subscriptions"] = _check(True, f"checkpoints that cannot be read hold files of {where}")
-    if status.cdc_gaps:
-        where = ", ".join(sorted(status.cdc_gaps))
-        checks["cdc"] = _check(True, f"CDC was off for a while; copy what was written then: {where}")
     if status.lost_changes:
         where = ", ".join(sorted({name for name, _ in status.lost_changes}))
         checks["retention"] = _check(True, f"caps of retention took changes that were not read, of {where}")

@@ -18,9 +18,10 @@ from prometheus_client.registry import Collector
 
 import penstock
 from penstock import telemetry
-from penstock.capture.cassandra.agent.status import AgentStatus
+from penstock.capture.cassandra.agent.status import CassandraStatus
 from penstock.capture.cassandra.segments.segment import segment_name
 from penstock.capture.cassandra.snapshot.status import SnapshotStatus
+from penstock.capture.status import AgentStatus, SourceStatus
 from penstock.log.subscriptions import SubscriptionState
 from penstock.log.survey import LogFigures
 from penstock.system.timing import BOUNDS_S, Durations
@@ -81,12 +82,30 @@ def _info(status: AgentStatus) -> Value:
     return {(status.node, status.data_centre, penstock.__version__): 1}
 
 
-def _segments(status: AgentStatus) -> Value:
+def _of_cassandra(read: Callable[[CassandraStatus], Value]) -> Callable[[AgentStatus], Value]:
+    """What only an agent beside a Cassandra node has."""
+
+    def found(status: AgentStatus) -> Value:
+        return read(status) if isinstance(status, CassandraStatus) else None
+
+    return found
+
+
+def _segments(status: CassandraStatus) -> Value:
     return {
         ("done",): status.segments_done,
         ("failed",): status.segments_failed,
         ("lost",): status.segments_lost,
     }
+
+
+def _figure(name: str) -> Callable[[AgentStatus], Value]:
+    """What a source counts under this name."""
+
+    def found(status: AgentStatus) -> Value:
+        return status.figures.get(name) if isinstance(status, SourceStatus) else None
+
+    return found
 
 
 def _of_snapshot(read: Callable[[SnapshotStatus], Value]) -> Callable[[AgentStatus], Value]:
@@ -103,7 +122,7 @@ METRICS: Final = (
     Metric(
         telemetry.AGENT_RUNNING,
         "gauge",
-        "1 while the commit log is being read.",
+        "1 while the source is being read.",
         lambda s: s.running,
     ),
     Metric(
@@ -116,62 +135,86 @@ METRICS: Final = (
         telemetry.AGENT_START_SECONDS, "gauge", "When the agent was started.", lambda s: _seconds(s.started_time_us)
     ),
     Metric(
+        telemetry.REPLAY_TABLES,
+        "gauge",
+        "Tables whose logs are captured again.",
+        _figure(telemetry.REPLAY_TABLES),
+    ),
+    Metric(
+        telemetry.REPLAY_STOPPED_TABLES,
+        "gauge",
+        "Tables whose logs cannot be read on; health names each with the reason.",
+        _figure(telemetry.REPLAY_STOPPED_TABLES),
+    ),
+    Metric(
+        telemetry.REPLAY_CHANGES,
+        "counter",
+        "Changes that were read from the logs, also those that had been captured before a crash.",
+        _figure(telemetry.REPLAY_CHANGES),
+    ),
+    Metric(
+        telemetry.REPLAY_BEHIND_ROWS,
+        "gauge",
+        "Changes that the logs had at the last look and that were not read yet.",
+        _figure(telemetry.REPLAY_BEHIND_ROWS),
+    ),
+    Metric(
         telemetry.CASSANDRA_QUERYABLE,
         "gauge",
         "1 when the node answered over CQL, 0 when it did not; missing when it was never asked.",
-        lambda s: s.queryable,
+        _of_cassandra(lambda s: s.queryable),
     ),
     Metric(
         telemetry.COMMIT_LOG_SEGMENT,
         "gauge",
         "The number in the name of the segment that is being read.",
-        lambda s: _segment_id(s.segment),
+        _of_cassandra(lambda s: _segment_id(s.segment)),
         debezium="CommitLogFilename",
     ),
     Metric(
         telemetry.COMMIT_LOG_POSITION,
         "gauge",
         "The position reached in that segment; -1 when there is none.",
-        lambda s: s.position,
+        _of_cassandra(lambda s: s.position),
         debezium="CommitLogPosition",
     ),
     Metric(
         telemetry.COMMIT_LOG_SAVED_SEGMENT,
         "gauge",
         "The number of the segment from which the agent would go on after a crash.",
-        lambda s: _segment_id(s.saved_segment),
+        _of_cassandra(lambda s: _segment_id(s.saved_segment)),
     ),
     Metric(
         telemetry.COMMIT_LOG_SAVED_POSITION,
         "gauge",
         "The position in that segment; -1 when there is none.",
-        lambda s: s.saved_position,
+        _of_cassandra(lambda s: s.saved_position),
     ),
     Metric(
         telemetry.COMMIT_LOG_MUTATIONS,
         "counter",
         "Mutations that were read.",
-        lambda s: s.mutations,
+        _of_cassandra(lambda s: s.mutations),
         debezium="NumberOfProcessedMutations",
     ),
     Metric(
         telemetry.COMMIT_LOG_SKIPPED,
         "counter",
         "Mutations of tables that are not captured.",
-        lambda s: s.skipped,
+        _of_cassandra(lambda s: s.skipped),
     ),
     Metric(
         telemetry.COMMIT_LOG_DAMAGED,
         "counter",
         "Damaged places in segments that were left out; each is named in the agent's own log.",
-        lambda s: s.damaged,
+        _of_cassandra(lambda s: s.damaged),
         debezium="NumberOfUnrecoverableErrors",
     ),
     Metric(
         telemetry.COMMIT_LOG_SEGMENTS,
         "counter",
         "Segments that are finished: done, failed (damaged or unreadable) or lost (gone before they were read).",
-        _segments,
+        _of_cassandra(_segments),
         ("outcome",),
     ),
     Metric(
@@ -247,15 +290,20 @@ METRICS: Final = (
         telemetry.PARKED_ENTRIES_TOTAL,
         "counter",
         "Entries that had to wait for their table's definition.",
-        lambda s: s.parked,
+        _of_cassandra(lambda s: s.parked),
     ),
-    Metric(telemetry.PARKED_ENTRIES, "gauge", "Entries that still wait.", lambda s: s.parked_waiting),
-    Metric(telemetry.PARKED_BYTES, "gauge", "Bytes on disk of the entries that wait.", lambda s: s.parked_bytes),
+    Metric(telemetry.PARKED_ENTRIES, "gauge", "Entries that still wait.", _of_cassandra(lambda s: s.parked_waiting)),
+    Metric(
+        telemetry.PARKED_BYTES,
+        "gauge",
+        "Bytes on disk of the entries that wait.",
+        _of_cassandra(lambda s: s.parked_bytes),
+    ),
     Metric(
         telemetry.CDC_GAPS,
         "counter",
         "How often a table had CDC off for a while; its log lacks what was written then.",
-        lambda s: _by_table(s.cdc_gaps),
+        _of_cassandra(lambda s: _by_table(s.cdc_gaps)),
         ("table",),
     ),
     Metric(
@@ -269,21 +317,21 @@ METRICS: Final = (
         telemetry.CDC_RAW_BYTES,
         "gauge",
         "Bytes of the files in cdc_raw.",
-        lambda s: s.cdc_raw_bytes,
+        _of_cassandra(lambda s: s.cdc_raw_bytes),
         debezium="CdcDirectoryTotalBytes",
     ),
     Metric(
         telemetry.CDC_RAW_LIMIT_BYTES,
         "gauge",
         "The node's limit for cdc_raw; at it, the node refuses writes.",
-        lambda s: s.cdc_raw_bytes_max,
+        _of_cassandra(lambda s: s.cdc_raw_bytes_max),
     ),
-    Metric(telemetry.CDC_RAW_SEGMENTS, "gauge", "Segments in cdc_raw.", lambda s: s.cdc_raw_segments),
+    Metric(telemetry.CDC_RAW_SEGMENTS, "gauge", "Segments in cdc_raw.", _of_cassandra(lambda s: s.cdc_raw_segments)),
     Metric(
         telemetry.CDC_RAW_FOREIGN_FILES,
         "gauge",
         "Files in cdc_raw that do not belong there.",
-        lambda s: s.foreign_files,
+        _of_cassandra(lambda s: s.foreign_files),
     ),
     Metric(
         telemetry.CAPTURE_LAG_BYTES,

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     )
     from penstock.settings.section import Section
     from penstock.settings.serve import HttpSettings, ListenerSettings
+    from penstock.settings.source import ReplaySettings, SourceKind, SourceSettings
 
 _SECTIONS = {
     "cassandra": (
@@ -81,6 +82,11 @@ _SECTIONS = {
         "HttpSettings",
         "ListenerSettings",
     ),
+    "source": (
+        "ReplaySettings",
+        "SourceKind",
+        "SourceSettings",
+    ),
 }
 _SECTION_OF = {name: section for section, names in _SECTIONS.items() for name in names}
 
@@ -99,6 +105,7 @@ __all__ = [
     "OnTrouble",
     "PipelineSettings",
     "RecordType",
+    "ReplaySettings",
     "RetentionSettings",
     "SchemaFrom",
     "SchemaPolicy",
@@ -107,6 +114,8 @@ __all__ = [
     "Share",
     "SnapshotMode",
     "SnapshotSettings",
+    "SourceKind",
+    "SourceSettings",
     "TableChoice",
     "TailMode",
     "TransformSettings",

@@ -105,14 +105,15 @@ class TailMode(StrEnum):
 
 
 class AgentSettings(Section):
-    """The agent that runs beside a Cassandra node and writes its changes to change logs."""
+    """The agent that captures a source's changes, such as those of the Cassandra node beside it, to change logs."""
 
     directory: Path = Path("penstock-data")
     """Where the change logs and their catalog are, one directory per table."""
     state_directory: Path | None = None
     """Where the agent keeps its place and what it parked; none: `.agent` below directory."""
     node: str = ""
-    """The node's name in the change logs; empty: its host id, asked of the node, or this machine's name."""
+    """The node's name in the change logs; empty: its host id, asked of the node, what the logs to replay
+    say, or this machine's name."""
     tail: TailMode = TailMode.WRITTEN
     """`written`: each entry, milliseconds after the write; `synced`: only what the node has made durable."""
     poll_active_s: float = Field(default=0.002, gt=0)

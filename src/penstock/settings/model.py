@@ -11,6 +11,7 @@ from penstock.settings.pipeline import MergeSettings, PipelineSettings, Transfor
 from penstock.settings.section import FunctionPath, Section
 from penstock.settings.serve import HttpSettings, ListenerSettings
 from penstock.settings.sinks import ConsoleSettings, DeltaSettings, FilesSettings, IcebergSettings, SearchSettings
+from penstock.settings.source import ReplaySettings, SourceSettings
 
 
 class Settings(Section):
@@ -22,10 +23,14 @@ class Settings(Section):
     """When files of the change log are deleted."""
     listener: ListenerSettings = ListenerSettings()
     """The socket that pushes changes to local daemons."""
+    source: SourceSettings = SourceSettings()
+    """Where changes come from."""
     cassandra: CassandraSettings = CassandraSettings()
     """The Cassandra node whose commit log is read."""
+    replay: ReplaySettings = ReplaySettings()
+    """Change logs that are captured again."""
     agent: AgentSettings = AgentSettings()
-    """The agent that runs beside a Cassandra node."""
+    """The agent that captures changes."""
     snapshot: SnapshotSettings = SnapshotSettings()
     """The copy of rows that were there before the agent began to read changes."""
     http: HttpSettings = HttpSettings()

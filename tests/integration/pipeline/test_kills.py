@@ -30,7 +30,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from penstock.capture.cassandra.agent.agent import Agent
-from penstock.capture.cassandra.agent.status import AgentStatus
+from penstock.capture.status import AgentStatus
 from penstock.fold import manifest
 from penstock.sandbox.cassandra_jars import LATEST
 from penstock.sandbox.cassandra_server import CassandraServer

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from penstock.capture.cassandra.agent.status import AgentStatus
+from penstock.capture.status import AgentStatus
 from penstock.formats import avro
 from penstock.log.reader import LogReader
 from penstock.log.table_log import TableLog

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 
-from penstock.capture.cassandra.agent.status import AgentStatus
+from penstock.capture.status import AgentStatus
 from penstock.deliver.delta.sink import DeltaSink
 from penstock.deliver.files import sink as files_sink
 from penstock.deliver.files.sink import FilesSink

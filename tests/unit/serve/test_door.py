@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import structlog
 
-from penstock.capture.cassandra.agent.status import AgentStatus
+from penstock.capture.status import AgentStatus
 from penstock.serve.door import DISPLACED, NO_DESCRIPTOR, NO_PLACE, Bounds, Door, Place, _address, bind
 from penstock.serve.http import HttpServer
 from penstock.serve.tally import Tally

@@ -18,7 +18,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import penstock
-from penstock.capture.cassandra.agent.status import AgentStatus
+from penstock.capture.cassandra.agent.status import CassandraStatus
 from penstock.capture.cassandra.snapshot.status import SnapshotStatus
 from penstock.errors import InvalidSetting, StorageError
 from penstock.serve.http import HttpServer, health_checks
@@ -27,11 +27,11 @@ from penstock.system import kernels
 
 PATHS = ["/ping", "/health", "/buildinfo", "/metrics"]
 TOKEN = "a token of some length"
-RUNNING = AgentStatus(node="node1", data_centre="dc1", started_time_us=1_700_000_000_000_000, running=True)
+RUNNING = CassandraStatus(node="node1", data_centre="dc1", started_time_us=1_700_000_000_000_000, running=True)
 
 
 @contextmanager
-def serving(status: AgentStatus = RUNNING, **settings: Any) -> Iterator[HttpServer]:
+def serving(status: CassandraStatus = RUNNING, **settings: Any) -> Iterator[HttpServer]:
     with HttpServer(HttpSettings(**{"port": 0, **settings}), lambda: status) as server:
         yield server
 
@@ -137,7 +137,7 @@ def test_each_question_is_answered_with_the_status_of_that_moment() -> None:
 
 
 def test_a_mistake_of_ours_is_500_and_the_server_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
-    def broken() -> AgentStatus:
+    def broken() -> CassandraStatus:
         raise RuntimeError("canary")
 
     with HttpServer(HttpSettings(port=0), broken) as server:
@@ -217,7 +217,7 @@ def test_silent_clients_keep_nobody_out(capsys: pytest.CaptureFixture[str]) -> N
 def test_monitoring_has_places_of_its_own_when_all_others_are_busy() -> None:
     asked, go_on = threading.Semaphore(0), threading.Event()
 
-    def slow() -> AgentStatus:
+    def slow() -> CassandraStatus:
         asked.release()
         go_on.wait(60)
         return RUNNING

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from penstock.capture.cassandra.agent.status import AgentStatus
+from penstock.capture.status import AgentStatus
 from penstock.formats import container
 from penstock.log.reader import LogReader
 from penstock.log.table_log import TableLog

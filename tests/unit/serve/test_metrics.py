@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 import penstock
 from penstock import telemetry
 from penstock.capture.cassandra.agent.agent import Agent
-from penstock.capture.cassandra.agent.status import AgentStatus
+from penstock.capture.cassandra.agent.status import CassandraStatus
 from penstock.capture.cassandra.snapshot.status import SnapshotStatus, Stage, TableProgress
 from penstock.log.subscriptions import SubscriptionState
 from penstock.log.survey import LogFigures
@@ -35,7 +35,7 @@ SNAPSHOT = SnapshotStatus(
     tables=(TableProgress(TableId("shop", "orders"), Stage.RUNNING, 1, 105, 2, 0.25, None, 0, None),),
 )
 # A different number in every field, so that no two can be mixed up.
-FULL = AgentStatus(
+FULL = CassandraStatus(
     node="node1",
     data_centre="dc1",
     started_time_us=1_000_000,
@@ -89,7 +89,7 @@ FULL = AgentStatus(
 )
 
 
-def samples(status: AgentStatus) -> dict[tuple[str, tuple[str, ...]], float]:
+def samples(status: CassandraStatus) -> dict[tuple[str, tuple[str, ...]], float]:
     text = AgentMetrics(lambda: status).text().decode()
     return {
         (sample.name, tuple(sample.labels.values())): sample.value
@@ -169,7 +169,7 @@ def test_every_number_stands_under_its_name() -> None:
 
 
 def test_what_is_not_known_is_not_said() -> None:
-    found = {name for name, _ in samples(AgentStatus(node="n", data_centre="", started_time_us=0))}
+    found = {name for name, _ in samples(CassandraStatus(node="n", data_centre="", started_time_us=0))}
     assert not {name for name in found if "snapshot" in name}
     unknown = ["cassandra_queryable", "commit_log_segment_id", "cdc_raw_limit_bytes", "last_write_time_seconds"]
     assert not found & {f"penstock_{name}" for name in unknown}
@@ -181,12 +181,12 @@ def test_a_strange_segment_name_is_no_number() -> None:
 
 
 def test_every_number_of_the_status_is_published() -> None:
-    read = {field.name for field in fields(AgentStatus)}
+    read = {field.name for field in fields(CassandraStatus)}
     # Texts are health's matter, and the sum over the tables is left to whoever asks.
     unpublished = read - {"failure", "changes"}
     shown = samples(FULL)
     for name in unpublished - {"node", "data_centre", "snapshot", "table_changes"}:
-        blank = AgentStatus(node="node1", data_centre="dc1", started_time_us=0, snapshot=SNAPSHOT)
+        blank = CassandraStatus(node="node1", data_centre="dc1", started_time_us=0, snapshot=SNAPSHOT)
         assert samples(replace(FULL, **{name: getattr(blank, name)})) != shown, name
 
 

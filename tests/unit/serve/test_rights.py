@@ -15,7 +15,7 @@ import pytest
 from starlette.routing import Route
 from structlog.testing import capture_logs
 
-from penstock.capture.cassandra.agent.status import AgentStatus
+from penstock.capture.status import AgentStatus
 from penstock.cli.config import plain
 from penstock.errors import AccessDenied, InvalidSetting, PenstockError
 from penstock.log.reader import LogReader

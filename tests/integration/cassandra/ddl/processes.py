@@ -14,9 +14,9 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from penstock.capture.cassandra.agent.beginning import state_directory
 from penstock.capture.cassandra.snapshot.snapshotter import snapshot_directory
 from penstock.capture.cassandra.snapshot.state import StateDirectory
+from penstock.capture.state_directory import state_directory
 from penstock.errors import PenstockError
 from penstock.formats import avro
 from penstock.log import snapshot_requests

@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from penstock.capture.cassandra.agent.status import AgentStatus
+from penstock.capture.status import AgentStatus
 from penstock.errors import (
     AccessDenied,
     AgentUnreachable,

@@ -1,4 +1,4 @@
-"""How an agent begins: whose node it is, where its files are, what its tables look like, who holds its state.
+"""How an agent begins: whose node it is, where its files are, what its tables look like.
 
 The first start needs table definitions from somewhere, by default the node itself. Every later start has them from the
 saved place, so that it does not matter then whether the node is up.
@@ -21,17 +21,14 @@ from penstock.capture.cassandra.node.connection import Connection, read_secret
 from penstock.capture.cassandra.schema import query as schema_query
 from penstock.capture.cassandra.schema.schemas import Schemas
 from penstock.capture.cassandra.segments.keystore import KeyStore
-from penstock.errors import CorruptCheckpoint, InvalidSetting, LogLocked, Unreachable
+from penstock.errors import CorruptCheckpoint, InvalidSetting, Unreachable
 from penstock.log import sealed
-from penstock.log.lock import try_lock
 from penstock.log.refusal import refused
 from penstock.settings import CassandraSettings, SchemaFrom, Settings
-from penstock.settings.cassandra import AGENT_STATE
-from penstock.system.files import File, Files, make_durable_directory
+from penstock.system.files import Files
 
 log = structlog.get_logger()
 
-LOCK = "agent.lock"
 NODE = "node.json"
 
 # How long to wait before a node that was lost is asked again.
@@ -48,24 +45,6 @@ class NodeName:
     node: str
     data_centre: str
     cluster: str = ""
-
-
-def state_directory(settings: Settings) -> str:
-    """Where the agent's state is."""
-    chosen = settings.agent.state_directory
-    return str(settings.agent.directory / AGENT_STATE if chosen is None else chosen)
-
-
-def take_lock(files: Files, directory: str) -> File:
-    """Be the only agent with this state, as long as the file is open."""
-    try:
-        make_durable_directory(files, directory)
-    except OSError as error:
-        raise refused(error, "making the agent's state directory", directory) from error
-    held = try_lock(files, f"{directory}/{LOCK}", "locking the agent's state")
-    if held is None:
-        raise LogLocked("another agent uses this state directory", directory=directory)
-    return held
 
 
 def node_facts(settings: CassandraSettings) -> tuple[CassandraSettings, NodeDirectories, CassandraYaml | None]:

@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 
 from penstock.capture.cassandra.schema.system_tables import SYSTEM_KEYSPACES
 from penstock.capture.cassandra.schema.table import CassandraTable
-from penstock.errors import InvalidSetting
+from penstock.capture.table_patterns import TablePatterns, check
 from penstock.model.predicate import always_quoted
 from penstock.model.schema import TableId
 from penstock.settings import CassandraSettings
@@ -21,23 +21,17 @@ class CaptureChoice:
     """The choice that the settings make for one data centre."""
 
     def __init__(self, settings: CassandraSettings, data_centre: str) -> None:
-        for pattern in (*settings.include, *settings.exclude, *settings.tables):
-            if "." not in pattern:
-                raise InvalidSetting(f"not a pattern of tables: {pattern!r}; patterns look like shop.* or shop.orders")
-        self._include = settings.include
-        self._exclude = settings.exclude
+        self._patterns = TablePatterns(settings.include, settings.exclude)
+        check(*settings.tables)
         self._centres = [(pattern, frozenset(choice.data_centres)) for pattern, choice in settings.tables.items()]
         self._data_centre = data_centre
 
     def names(self, table: TableId) -> bool:
         """Whether a table of this name is wanted, whatever its `cdc` says."""
-        text = str(table)
-        if table.keyspace in SYSTEM_KEYSPACES:
-            return False
-        if not _fits(text, self._include) or _fits(text, self._exclude):
+        if table.keyspace in SYSTEM_KEYSPACES or not self._patterns.names(table):
             return False
         for pattern, centres in self._centres:
-            if fnmatchcase(text, pattern):
+            if fnmatchcase(str(table), pattern):
                 return not centres or self._data_centre in centres
         return True
 
@@ -50,7 +44,7 @@ class CaptureChoice:
         name = table.schema.table
         if table.cdc or table.view or not self.names(name):
             return None
-        if not any(pattern == str(name) for pattern in self._include):
+        if not any(pattern == str(name) for pattern in self._patterns.include):
             # A pattern with a star means those with CDC; only one who names a table expects to see it.
             return None
         return f"ALTER TABLE {quoted(name.keyspace)}.{quoted(name.table)} WITH cdc = true;"
@@ -60,7 +54,3 @@ def quoted(name: str) -> str:
     """A name as CQL wants it: bare when that means the same, else in quotes."""
     plain = name.isascii() and name.isidentifier() and name == name.lower()
     return name if plain else always_quoted(name)
-
-
-def _fits(text: str, patterns: tuple[str, ...]) -> bool:
-    return any(fnmatchcase(text, pattern) for pattern in patterns)

@@ -17,17 +17,16 @@ from uuid import UUID
 
 import structlog
 
+from penstock.capture.captured_logs import CapturedLogs
 from penstock.capture.cassandra.agent.capture_choice import CaptureChoice
-from penstock.capture.cassandra.agent.captured_logs import CapturedLogs
 from penstock.capture.cassandra.agent.failed_segments import END, FailedSegment, FailedSegments, Range, left_out
 from penstock.capture.cassandra.agent.node_link import NodeLink
 from penstock.capture.cassandra.agent.parked_entries import ParkedEntries
 from penstock.capture.cassandra.agent.place import FinishedSegments, Place, PlaceFile
-from penstock.capture.cassandra.agent.place_saver import PlaceSaver
 from penstock.capture.cassandra.agent.released import Released
-from penstock.capture.cassandra.agent.repeats import Key, segment_id
 from penstock.capture.cassandra.agent.reprocessing import decode_overtaken, read_again
-from penstock.capture.cassandra.agent.status import AgentStatus
+from penstock.capture.cassandra.agent.segment_keys import Key, reach, segment_id
+from penstock.capture.cassandra.agent.status import CassandraStatus
 from penstock.capture.cassandra.agent.tail import Ended, Opened, Tail
 from penstock.capture.cassandra.agent.transfer import ProcessedSegment, SegmentTransfer
 from penstock.capture.cassandra.decoding.decoder import EPOCH_FORMAT, Decoder
@@ -36,7 +35,9 @@ from penstock.capture.cassandra.schema.table import CassandraTable
 from penstock.capture.cassandra.segments.keystore import KeyStore
 from penstock.capture.cassandra.segments.sections import Damage, Section
 from penstock.capture.cassandra.segments.segment import index_name
-from penstock.errors import CorruptSegment, DiskFull, Exhausted, StorageError, UnsupportedFormat
+from penstock.capture.patience import Patience
+from penstock.capture.place_saver import PlaceSaver
+from penstock.errors import CorruptSegment, Exhausted, StorageError, UnsupportedFormat
 from penstock.model.batch import ChangeBatch
 from penstock.model.schema import TableSchema
 from penstock.settings import AgentSettings
@@ -46,7 +47,6 @@ log = structlog.get_logger()
 
 # After so many looks without anything new, the wait between looks grows step by step.
 _ACTIVE_LOOKS = 50
-_ROOM_S = 0.5
 # Now and then: cdc space, redefined logs, segments that a transfer refused, requests to read again.
 _UPKEEP_S = 2.0
 _DEFINITIONS_S = 5.0
@@ -99,11 +99,11 @@ class CaptureLoop:
         parts.parked.before_taking = self._make_room
         # How far everything is durable, and what is saved of that.
         self._at = place or Place(0, "", 0)
-        self._saver = PlaceSaver(parts.places, parts.schemas, place, background=background)
+        self._saver = PlaceSaver(lambda place: parts.places.prepare(place, parts.schemas), place, background=background)
         self._saved_at = clock.monotonic()
         self._defined_at = self._saved_at - _DEFINITIONS_S
         # Until the tail has passed these places, changes may come that the logs hold already.
-        self._reach = {id_: end for id_, end in parts.logs.reach().items() if id_ not in parts.finished}
+        self._reach = {id_: end for id_, end in reach(parts.logs.repeats()).items() if id_ not in parts.finished}
         self._replaying = True
         # Tables that the node was asked about and did not know, and when that was.
         self._asked: set[UUID] = set()
@@ -119,7 +119,7 @@ class CaptureLoop:
         self._to_release: dict[int, ProcessedSegment] = {}
         self._segment_changes = 0
         self._behind = True
-        self._waiting: str | None = None
+        self._patience = Patience(stop)
         self._tail_waits = False
         self._damaged = 0
         self._failed_count = 0
@@ -154,9 +154,9 @@ class CaptureLoop:
 
     def append(self, batches: Iterable[ChangeBatch]) -> None:
         """Append changes from elsewhere, from any thread."""
-        self._parts.logs.append(batches, self._pause)
+        self._parts.logs.append(batches, self._patience.pause)
 
-    def describe(self, status: AgentStatus) -> AgentStatus:
+    def describe(self, status: CassandraStatus) -> CassandraStatus:
         """The status with all that the loop knows."""
         parts, counts, saved = self._parts, self._decoder.counts, self._saver.saved
         listing, segment, position = parts.tail.listing, parts.tail.segment, parts.tail.position
@@ -165,7 +165,7 @@ class CaptureLoop:
             lag_s = max(0.0, (self._clock.now_us() - self._last_write_us) / 1e6)
         return replace(
             status,
-            waiting=self._waiting,
+            waiting=self._patience.waiting,
             segment=segment.name.name if segment is not None else None,
             position=position,
             saved_segment=saved.file if saved is not None else None,
@@ -204,11 +204,11 @@ class CaptureLoop:
         except Exhausted as lack:
             # A segment that could not be opened for this is not read yet, and not lost. A stop ends the wait.
             with suppress(Exhausted):
-                self._pause(lack)
+                self._patience.pause(lack)
             self._tail_waits = True
             return False
         if self._tail_waits:
-            self._tail_waits, self._waiting = False, None
+            self._tail_waits, self._patience.waiting = False, None
         if item is None:
             return False
         if isinstance(item, Section):
@@ -279,7 +279,7 @@ class CaptureLoop:
         # Most looks find nothing, and there may be many tables to ask.
         self._append(self._decoder.take() if self._decoder.pending_bytes else [], again=again)
         self._decode_overtaken()
-        self._patiently(parts.parked.sync)
+        self._patience.until_done(parts.parked.sync)
         segment = parts.tail.segment
         if segment is not None:
             self._at = replace(self._at, segment=segment.id, file=segment.name.name, position=parts.tail.position)
@@ -298,7 +298,7 @@ class CaptureLoop:
         if self._begun == self._revision or not self._ordered:
             return
         known = [table.schema for table in self.tables if table.schema.since_us]
-        self._parts.logs.begin_files(known, self._pause)
+        self._parts.logs.begin_files(known, self._patience.pause)
         self._begun = self._revision
 
     def _decode_overtaken(self) -> None:
@@ -315,8 +315,8 @@ class CaptureLoop:
     def _append(self, batches: list[ChangeBatch], *, again: bool) -> None:
         if not batches:
             return
-        self._parts.logs.append(batches, self._pause, again=again)
-        self._waiting = None
+        self._parts.logs.append(batches, self._patience.pause, again=again)
+        self._patience.waiting = None
         self._last_capture_us = self._clock.now_us()
         for batch in batches:
             self._segment_changes += batch.count
@@ -337,7 +337,7 @@ class CaptureLoop:
         if answer is not None:
             self._decoder.learned(self._parts.schemas.load(answer) | set(parked.tables()))
             self._append(self._decoder.take(), again=True)
-            self._patiently(parked.sync)
+            self._patience.until_done(parked.sync)
             self._note_tables()
             self._asked = set(parked.tables())
             self._answered_at = self._clock.monotonic()
@@ -372,7 +372,7 @@ class CaptureLoop:
         if now - self._saved_at < self._settings.place_interval_s or not self._saver.look():
             return
         self._let_go()
-        if self._saver.has_new_definitions:
+        if self._parts.places.revision != self._parts.schemas.revision:
             # They are large, and statements that change them come in swarms.
             if now - self._defined_at < _DEFINITIONS_S:
                 return
@@ -391,7 +391,7 @@ class CaptureLoop:
         self._saver.wait()
         place = self._place()
         if place is not None:
-            self._patiently(lambda: self._saver.save(place))
+            self._patience.until_done(lambda: self._saver.save(place))
             self._saved_at = self._clock.monotonic()
         self._let_go()
 
@@ -426,7 +426,9 @@ class CaptureLoop:
             error = str(ended.refusal) if ended.refusal is not None else ended.damage[0].message
             ranges = (Range(0, END),) if ended.refusal is not None else left_out(ended.damage, self._section_ends)
             self._failed_count += 1
-            self._patiently(lambda: parts.failed.add(FailedSegment(name, ended.file.path, ranges, str(error))))
+            self._patience.until_done(
+                lambda: parts.failed.add(FailedSegment(name, ended.file.path, ranges, str(error)))
+            )
             log.error("segment not read as a whole", segment=name, reason=error)
         self._lost += ended.lost
         parts.finished.add(ended.file.id, ended.position)
@@ -459,7 +461,7 @@ class CaptureLoop:
                     damage.append(found)
                     self._note_damage(found)
                 self._append(self._decoder.take(), again=True)
-                self._patiently(parts.parked.sync)
+                self._patience.until_done(parts.parked.sync)
         except (CorruptSegment, UnsupportedFormat, StorageError) as error:
             log.error("failed segment is still not readable", segment=segment.name, error=str(error))
             parts.failed.answered(segment.name, mended=False)
@@ -518,24 +520,3 @@ class CaptureLoop:
         if quiet >= _ACTIVE_LOOKS:
             active = min(idle, active * (1 + (quiet - _ACTIVE_LOOKS) / _ACTIVE_LOOKS))
         return max(active, self._parts.tail.rest_s())
-
-    def _pause(self, lack: Exhausted) -> None:
-        """Something ran out: wait a while, unless we are to stop. What is not durable is read again after a start."""
-        if self._waiting is None:
-            log.error("something ran out, waiting", error=str(lack))
-        self._waiting = "room on the disk" if isinstance(lack, DiskFull) else "file descriptors"
-        if self._stop.wait(_ROOM_S):
-            raise lack
-
-    def _patiently(self, action: Callable[[], None]) -> None:
-        """Do it, waiting as long as something has run out."""
-        while True:
-            try:
-                action()
-            except Exhausted as lack:
-                self._pause(lack)
-            else:
-                if self._waiting is not None:
-                    log.info("going on")
-                    self._waiting = None
-                return

@@ -9,14 +9,15 @@ and because 3.11 does not deliver them in order.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import structlog
 
-from penstock.capture.cassandra.agent.state_file import BYTES_MAX, StateFile
 from penstock.capture.cassandra.schema.schemas import Schemas
+from penstock.capture.state_file import BYTES_MAX, StateFile
 from penstock.errors import CorruptCheckpoint, PenstockError
 from penstock.log import sealed
 from penstock.log.refusal import refused
@@ -80,6 +81,12 @@ class PlaceFile:
         self._number = number
         self.revision = schemas.revision
         return place, schemas
+
+    def prepare(self, place: Place, schemas: Schemas) -> Callable[[], None]:
+        """What saves the place with the definitions as they are now; it may be called by another thread."""
+        # They are large, and mostly those that were saved last.
+        definitions = schemas.to_json() if schemas.revision != self.revision else None
+        return partial(self.save, place, schemas.revision, definitions)
 
     def save(self, place: Place, revision: int, definitions: Mapping[str, Any] | None) -> None:
         """Make the place durable, after its definitions (`Schemas.to_json`), which are given if they changed."""

@@ -8,7 +8,7 @@ import structlog
 
 from penstock.capture.cassandra.agent.directory import SegmentFile
 from penstock.capture.cassandra.agent.failed_segments import FailedSegment, missing_entries
-from penstock.capture.cassandra.agent.repeats import key, segment_id
+from penstock.capture.cassandra.agent.segment_keys import key, segment_id
 from penstock.capture.cassandra.decoding.decoder import Decoder, MemoryParking
 from penstock.capture.cassandra.decoding.era_division import Overtaken
 from penstock.capture.cassandra.schema.schemas import Schemas

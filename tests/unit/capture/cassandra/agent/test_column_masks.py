@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from penstock.capture.cassandra.agent.agent import Agent
-from penstock.capture.cassandra.agent.column_masks import ColumnMasks
+from penstock.capture.column_masks import ColumnMasks
 from penstock.errors import InvalidSetting
 from penstock.formats import avro
 from penstock.log.reader import LogReader

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.capture.cassandra.agent.status import AgentStatus
+from penstock.capture.cassandra.agent.status import CassandraStatus
 from penstock.cli.main import main
 from penstock.formats import avro
 from penstock.log.identity import NAME
@@ -37,7 +37,7 @@ def put_segments_back(setup: Setup) -> None:
         shutil.copy2(file, setup.node.cdc_raw)
 
 
-def go_on(setup: Setup) -> AgentStatus:
+def go_on(setup: Setup) -> CassandraStatus:
     return setup.run(lambda: setup.node.write(*AFTER), setup.node.sync)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.capture.cassandra.agent.state_file import StateFile
+from penstock.capture.state_file import StateFile
 from penstock.errors import CorruptCheckpoint, DiskFull, UnsupportedFormat
 from penstock.log import sealed
 from penstock.system.files import OsFiles

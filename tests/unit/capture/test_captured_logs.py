@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.capture.cassandra.agent.captured_logs import CapturedLogs
+from penstock.capture.captured_logs import CapturedLogs
+from penstock.capture.cassandra.agent.segment_keys import SegmentKeys, reach
 from penstock.errors import Exhausted, LogFailed
 from penstock.formats import avro
 from penstock.log import seal_requests
@@ -41,7 +42,7 @@ def batch(*numbers: int, file: str | None = "CommitLog-7-9.log") -> ChangeBatch:
 
 def logs(root: Path | str, ends: dict[str, str] | None, files: Files | None = None, *specs: LogSpec) -> CapturedLogs:
     storage = Storage(str(root), SETTINGS, files)
-    return CapturedLogs(storage, lambda _table: specs or (LogSpec(),), ends, open_max=2)
+    return CapturedLogs(storage, lambda _table: specs or (LogSpec(),), ends, SegmentKeys(), open_max=2)
 
 
 def never(full: Exhausted) -> None:
@@ -61,7 +62,7 @@ def test_what_stands_behind_the_noted_end_is_not_appended_again(tmp_path: Path) 
     first.append([batch(3, 4)], never)
     first.close()
     second = logs(tmp_path, noted)
-    assert second.reach() == {9: 40}
+    assert reach(second.repeats()) == {9: 40}
     second.append([batch(3, 4, 5)], never, again=True)
     second.append([batch(4)], never, again=True)
     second.close()
@@ -171,7 +172,7 @@ def test_logs_not_written_for_longest_are_closed(tmp_path: Path) -> None:
 
 def test_redefined_logs_are_opened_anew(tmp_path: Path) -> None:
     specs = [LogSpec()]
-    kept = CapturedLogs(Storage(str(tmp_path), SETTINGS), lambda _table: specs, {})
+    kept = CapturedLogs(Storage(str(tmp_path), SETTINGS), lambda _table: specs, {}, SegmentKeys())
     kept.append([batch(1)], never)
     specs.append(LogSpec("second"))
     kept.append([batch(2)], never)
@@ -184,7 +185,7 @@ def test_redefined_logs_are_opened_anew(tmp_path: Path) -> None:
 
 def test_empty_start_knows_of_nothing(tmp_path: Path) -> None:
     kept = logs(tmp_path / "new", None)
-    assert kept.reach() == {}
+    assert reach(kept.repeats()) == {}
     kept.caught_up(lambda _key: False)
     assert kept.ends() == {}
     assert START.file == 0
@@ -221,7 +222,7 @@ def test_table_whose_filter_does_not_fit_stops_no_other(tmp_path: Path) -> None:
     other = TableSchema(TableId("shop", "other"), (Column("k", t.INT32, Role.PARTITION),))
     storage = Storage(str(tmp_path), SETTINGS)
     unfit = LogSpec("unfit", Compare(ColumnRef("id"), Operator.MORE, Literal(2)))
-    made = CapturedLogs(storage, lambda table: (unfit,) if table == other.table else (LogSpec(),), {})
+    made = CapturedLogs(storage, lambda table: (unfit,) if table == other.table else (LogSpec(),), {}, SegmentKeys())
     made.begin_files([other, sample.SCHEMA], never)
     made.close()
     assert [path.name for path in tmp_path.iterdir()] == ["shop.orders"]

@@ -8,54 +8,50 @@ saves it itself and waits.
 from __future__ import annotations
 
 import threading
-from typing import Any
+from collections.abc import Callable
+from typing import Generic, TypeVar
 
 import structlog
 
-from penstock.capture.cassandra.agent.place import Place, PlaceFile
-from penstock.capture.cassandra.schema.schemas import Schemas
 from penstock.errors import Exhausted
 
 log = structlog.get_logger()
 
+Place = TypeVar("Place")
 
-class PlaceSaver:
+
+class PlaceSaver(Generic[Place]):
     """The thread that saves, while there is one. Called by the tail's thread only."""
 
-    def __init__(self, places: PlaceFile, schemas: Schemas, saved: Place | None, *, background: bool) -> None:
+    def __init__(
+        self, prepare: Callable[[Place], Callable[[], None]], saved: Place | None, *, background: bool
+    ) -> None:
+        """`prepare` is called by the tail's thread and gives what saves the place, which another thread may call."""
         # The last place that is known to be safe.
         self.saved = saved
-        self._places = places
-        self._schemas = schemas
+        self._prepare = prepare
         self._background = background
         self._thread: threading.Thread | None = None
         self._under_way: Place | None = None
         self._error: BaseException | None = None
 
-    @property
-    def has_new_definitions(self) -> bool:
-        """Whether the next place brings table definitions with it."""
-        return self._places.revision != self._schemas.revision
-
     def offer(self, place: Place) -> None:
         """Save this place soon, unless another is under way. When something ran out, a later place will do."""
         if not self.look():
             return
-        definitions = self._definitions()
+        write = self._prepare(place)
+        self._under_way = place
         if not self._background:
-            self._save(place, self._schemas.revision, definitions)
-            self._under_way = place
+            self._save(write)
             self.look()
             return
-        self._under_way = place
-        arguments = place, self._schemas.revision, definitions
-        self._thread = threading.Thread(target=self._save, args=arguments, name="penstock-place", daemon=True)
+        self._thread = threading.Thread(target=self._save, args=(write,), name="penstock-place", daemon=True)
         self._thread.start()
 
     def save(self, place: Place) -> None:
         """Save this place now. Raises Exhausted when something ran out, and may be called again then."""
         self.wait()
-        self._places.save(place, self._schemas.revision, self._definitions())
+        self._prepare(place)()
         self.saved = place
 
     def look(self) -> bool:
@@ -79,13 +75,9 @@ class PlaceSaver:
         elif place is not None:
             self.saved = place
 
-    def _definitions(self) -> dict[str, Any] | None:
-        """Table definitions for the place, when they are not those that were saved last."""
-        return self._schemas.to_json() if self.has_new_definitions else None
-
-    def _save(self, place: Place, revision: int, definitions: dict[str, Any] | None) -> None:
+    def _save(self, write: Callable[[], None]) -> None:
         try:
-            self._places.save(place, revision, definitions)
+            write()
         except BaseException as error:  # noqa: BLE001
             # It is raised where the agent can end with it.
             self._error = error

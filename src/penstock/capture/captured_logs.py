@@ -16,8 +16,8 @@ from dataclasses import replace
 
 import structlog
 
-from penstock.capture.cassandra.agent.column_masks import ColumnMasks
-from penstock.capture.cassandra.agent.repeats import Key, Repeats
+from penstock.capture.column_masks import ColumnMasks
+from penstock.capture.repeats import ChangeKeys, Key, Repeats
 from penstock.errors import Exhausted, InvalidStatement, LogError
 from penstock.filters.functions import Functions
 from penstock.log import identity, seal_requests
@@ -69,9 +69,9 @@ class _Writer:
                 found[self._parked] = reader.end()
         return found
 
-    def since(self, ends: Mapping[str, Position]) -> Repeats:
+    def since(self, ends: Mapping[str, Position], keys: ChangeKeys) -> Repeats:
         """What came into the logs behind these ends."""
-        out = Repeats()
+        out = Repeats(keys)
         for directory in (self.directory, self._parked):
             reader = _open_reader(self._storage, directory)
             if reader is not None:
@@ -102,12 +102,13 @@ class CapturedLogs:
         storage: Storage,
         specs: Specs,
         ends: Mapping[str, str] | None,
+        keys: ChangeKeys,
         *,
         functions: Functions | None = None,
         masks: ColumnMasks | None = None,
         open_max: int = 64,
     ) -> None:
-        """`ends` are those of the saved place; None when there is none."""
+        """`ends` are those of the saved place; None when there is none. `keys` is what the source knows changes by."""
         # None unless something is masked: then no batch is looked at.
         self._masks = masks or None
         self.changes: dict[TableId, int] = {}
@@ -118,6 +119,7 @@ class CapturedLogs:
         self._storage = replace(storage, sync_timing=self.sync_timing)
         self._files: Files = storage.files or OsFiles()
         self._specs = specs
+        self._keys = keys
         self._noted = None if ends is None else {name: Position.parse(end) for name, end in ends.items()}
         self._ends: dict[str, Position] = {}
         # By directory what the header of the log's last file says.
@@ -181,13 +183,16 @@ class CapturedLogs:
             ends = self._noted if self._replaying else self._ends
             return None if ends is None else {directory: str(end) for directory, end in ends.items()}
 
-    def reach(self) -> dict[int, int]:
-        """How far each segment must be read until no repeat can come from it."""
-        out: dict[int, int] = {}
-        for repeats in self._repeats.values():
-            for id_, position in repeats.reach().items():
-                out[id_] = max(out.get(id_, 0), position)
-        return out
+    def repeats(self) -> list[Key]:
+        """The keys of changes that the logs hold and that may come again."""
+        with self._mutex:
+            return [key for repeats in self._repeats.values() for key in repeats]
+
+    @property
+    def has_repeats(self) -> bool:
+        """Whether something that the logs hold may still come again."""
+        with self._mutex:
+            return any(self._repeats.values())
 
     def caught_up(self, keep: Callable[[Key], bool]) -> None:
         """All that was read before the last crash has been read again; only what `keep` names may come once more."""
@@ -274,7 +279,7 @@ class CapturedLogs:
             except Exhausted as error:
                 full = error
                 # With a filter, one of the two logs may have taken its part.
-                rest = batch if ends is None else writer.since(ends).without(batch)
+                rest = batch if ends is None else writer.since(ends, self._keys).without(batch)
                 if rest is not None:
                     left.append((writer, rest))
             except BaseException as error:  # noqa: BLE001
@@ -332,7 +337,7 @@ class CapturedLogs:
                     self._headers[directory] = reader.heading(numbers[-1]).schema
                 noted = None if self._noted is None else self._noted.get(directory, START)
                 if noted != end:
-                    repeats = self._repeats.setdefault(directory.removesuffix(_PARKED), Repeats())
+                    repeats = self._repeats.setdefault(directory.removesuffix(_PARKED), Repeats(self._keys))
                     repeats.collect(reader, noted)
 
     def _bring_into_order(self, reader: LogReader) -> None:

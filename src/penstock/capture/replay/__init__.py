@@ -1,0 +1,1 @@
+"""Change logs as a source: what one agent has captured, captured again."""
