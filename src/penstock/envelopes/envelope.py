@@ -1,6 +1,7 @@
 """Envelope: one table's records as the keys and values of Kafka records, in the serialisations that were chosen.
 
-An envelope is made once per schema version and used for every batch. It reads the arrays of a batch, works out what a
+What the events are, the chosen envelope says (`contract`); here they are written. This is made once per schema version
+and used for every batch. It reads the arrays of a batch, works out what a
 record does not say itself (its operation for consumers, its time), and lets the kernels write. Records that a type of
 the consumer's cannot hold are named with the reason. Among whole rows the deletion of a range has no event, because
 each row's own deletion has one.
@@ -9,7 +10,7 @@ each row's own deletion has one.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,9 +20,9 @@ import pyarrow.compute as pc
 
 from penstock.envelopes._identity import Identities
 from penstock.envelopes.compilation import Rendered, Rendering
-from penstock.envelopes.connect import Schema
-from penstock.envelopes.events import EventChoice, EventLayout
-from penstock.envelopes.layout import Arrays, Node
+from penstock.envelopes.contract import Asked, Batch, Contract, EventChoice
+from penstock.envelopes.events import debezium
+from penstock.envelopes.layout import Arrays
 from penstock.envelopes.protobuf_schema import FieldNumbers
 from penstock.envelopes.range_bounds import RANGE, range_bounds
 from penstock.formats._rows import Input
@@ -31,10 +32,9 @@ from penstock.formats.change_columns import ChangeColumns
 from penstock.model.change import Op
 from penstock.model.schema import TableSchema
 from penstock.records.records import Records, op_numbers
-from penstock.settings.kafka import Serialisation
+from penstock.settings.kafka import EnvelopeKind, Serialisation
 
 _INSERT, _UPDATE, _DELETE, _DELETE_PARTITION, _DELETE_RANGE, _TRUNCATE, _SNAPSHOT = range(len(Op))
-_POSITION_MAX = (1 << 31) - 1
 _NS_MAX = ((1 << 63) - 1) // 1000
 # About so much is written before it is handed on; of the first events nobody knows yet how large they are.
 _EVENTS_BYTES = 8 << 20
@@ -72,25 +72,18 @@ class Events:
     refused: dict[int, str]
 
 
-class Layouts:
-    """The shapes of one table's keys and values, before a serialisation is known."""
+_ENVELOPES: dict[EnvelopeKind, Callable[[Asked], Contract]] = {EnvelopeKind.DEBEZIUM: debezium}
 
-    def __init__(
-        self,
-        schema: TableSchema,
-        choice: EventChoice,
-        *,
-        rows: bool,
-        before: bool,
-        shown: TableSchema | None = None,
-    ) -> None:
-        layout = EventLayout(schema, choice, shown)
-        self.key: Node = layout.key()
-        self.value: Node = layout.row_value(before=before) if rows else layout.change_value()
 
-    @property
-    def schemas(self) -> tuple[Schema, Schema]:
-        return self.key.schema, self.value.schema
+def contract_of(
+    schema: TableSchema, choice: EventChoice, *, rows: bool, before: bool, shown: TableSchema | None = None
+) -> Contract:
+    """What the chosen envelope is of one table, as far as it needs no number of a registry."""
+    return _contract(Asked(schema, shown or schema, choice, rows, before))
+
+
+def _contract(asked: Asked) -> Contract:
+    return _ENVELOPES[asked.choice.envelope](asked)
 
 
 class Envelope:
@@ -108,13 +101,14 @@ class Envelope:
         partial_keys: bool = True,
         shown: TableSchema | None = None,
     ) -> None:
-        layouts = Layouts(schema, choice, rows=rows, before=before, shown=shown)
+        asked = Asked(schema, shown or schema, choice, rows, before, value.serialisation)
+        self._contract = _contract(asked)
         self._schema = schema
         self._rows = rows
         self._before = before
         self._partial_keys = partial_keys
-        self._key = Rendering(layouts.key, key.serialisation, key.header, key.numbers)
-        self._value = Rendering(layouts.value, value.serialisation, value.header, value.numbers)
+        self._key = Rendering(self._contract.key, key.serialisation, key.header, key.numbers)
+        self._value = Rendering(self._contract.value, value.serialisation, value.header, value.numbers)
 
     def render(self, records: Records, now_us: int, mark: bytes = b"") -> Iterator[Events]:
         """The events of a batch, some at a time; the same batch at the same time gives the same bytes.
@@ -133,10 +127,9 @@ class Envelope:
             "now": repeated(now_us, 1, pa.int64()),
             "when": when,
             "when_ns": _with_nanoseconds(when),
-            "file": _file(columns, ops),
-            "pos": _position(columns, ops),
         }
         skipped = np.zeros(count, bool)
+        row_ops = ops
         if self._rows:
             assert records.after is not None
             row_ops = self._row_ops(records, ops)
@@ -151,6 +144,7 @@ class Envelope:
             deletes = (ops == _DELETE) | (ops == _DELETE_PARTITION)
         keyless = (ops == _TRUNCATE) | (not self._schema.key)
         arrays = Arrays(tops, columns, None if ranges else _no_ranges(count))
+        arrays.add(self._contract.arrays(Batch(records, columns, ops, row_ops, keyless, when), arrays))
         inputs = self._key.bind(arrays), self._value.bind(arrays)
         identities = Identities(*(columns.input(("origin", name)) for name in _IDENTITY))
         least = _least_bytes(records)
@@ -240,23 +234,3 @@ def _with_nanoseconds(when: pa.Int64Array) -> pa.Int64Array:
     if not len(found) or (found.max() <= _NS_MAX and found.min() >= -_NS_MAX):
         return when
     return pa.array(np.clip(found, -_NS_MAX, _NS_MAX), pa.int64())
-
-
-def _file(columns: ChangeColumns, ops: Any) -> pa.StringArray | Input:
-    snapshot = ops == _SNAPSHOT
-    path = ("origin", "file")
-    if not snapshot.any() and columns.is_complete(path):
-        return columns.input(path)
-    return pc.if_else(pa.array(snapshot), "", pc.fill_null(columns.array(path), ""))
-
-
-def _position(columns: ChangeColumns, ops: Any) -> pa.Int64Array | Input:
-    """Debezium's 32 bits; a position of another kind, and that of a snapshot's row, is -1."""
-    path = ("origin", "position")
-    snapshot = ops == _SNAPSHOT
-    found = columns.longs(path)
-    if found is None:
-        found = pc.fill_null(columns.array(path), -1).to_numpy(zero_copy_only=False)
-    elif len(found) and found.max() <= _POSITION_MAX and not snapshot.any():
-        return columns.input(path)
-    return pa.array(np.where((found > _POSITION_MAX) | snapshot, -1, found), pa.int64())

@@ -55,6 +55,14 @@ class Arrays:
         self._columns = columns
         self._absent = absent
 
+    def add(self, tops: Mapping[str, pa.Array | Input]) -> None:
+        """More that was made for the batch."""
+        for name, top in tops.items():
+            if isinstance(top, Input):
+                self._inputs[(name,)] = top
+            else:
+                self._found[(name,)] = top
+
     def input(self, path: Path) -> Input:
         """The buffers of one array, for the kernels."""
         known = self._inputs.get(path)

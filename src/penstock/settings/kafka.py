@@ -29,6 +29,20 @@ class Serialisation(StrEnum):
         return self in (Serialisation.AVRO, Serialisation.PROTOBUF)
 
 
+class EnvelopeKind(StrEnum):
+    """What the events of a Kafka record look like."""
+
+    DEBEZIUM = "debezium"
+    CLOUDEVENTS = "cloudevents"
+
+
+class CloudEventsMode(StrEnum):
+    """Where a CloudEvent has its attributes: beside the data in the value, or in the headers."""
+
+    STRUCTURED = "structured"
+    BINARY = "binary"
+
+
 class Handling(StrEnum):
     """How numbers without a bound are written: as a double or long, exactly, or as text."""
 

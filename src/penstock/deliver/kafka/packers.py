@@ -17,7 +17,7 @@ from penstock.deliver.kafka.topics import TopicNames
 from penstock.deliver.sink import Task
 from penstock.envelopes.avro_schema import avro_schema
 from penstock.envelopes.connect import Schema
-from penstock.envelopes.envelope import Layouts
+from penstock.envelopes.envelope import contract_of
 from penstock.envelopes.protobuf_schema import FieldNumbers, protobuf_schema
 from penstock.errors import SchemaRefused, TargetRefused
 from penstock.model.schema import TableSchema
@@ -117,7 +117,7 @@ def register(schema: TableSchema, topic: str, settings: KafkaSettings) -> Regist
     if not any(chosen.registered for chosen in formats):
         return Registered()
     registry = Registry(settings)
-    layouts = Layouts(
+    contract = contract_of(
         schema,
         event_choice(settings),
         rows=settings.record is not RecordType.CHANGE,
@@ -125,7 +125,7 @@ def register(schema: TableSchema, topic: str, settings: KafkaSettings) -> Regist
     )
     (key, key_fields), (value, value_fields) = (
         _register(registry, f"{topic}-{side}", shape, chosen, settings)
-        for side, shape, chosen in zip(("key", "value"), layouts.schemas, formats, strict=True)
+        for side, shape, chosen in zip(("key", "value"), contract.schemas, formats, strict=True)
     )
     return Registered(key, value, key_fields, value_fields)
 

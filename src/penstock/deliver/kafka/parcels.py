@@ -18,8 +18,8 @@ from penstock import __version__
 from penstock.deliver.dead_letter import dead_letter
 from penstock.deliver.sink import DeadLetter, Task
 from penstock.envelopes.compilation import wire_header
+from penstock.envelopes.contract import EventChoice
 from penstock.envelopes.envelope import Envelope, Events, Wire
-from penstock.envelopes.events import EventChoice
 from penstock.envelopes.protobuf_schema import FieldNumbers
 from penstock.envelopes.values import ValueChoice
 from penstock.model.schema import TableSchema
