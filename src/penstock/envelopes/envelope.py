@@ -18,10 +18,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.envelopes._identity import Identities
+from penstock.envelopes.cloudevents import cloudevents
 from penstock.envelopes.compilation import Rendered, Rendering
 from penstock.envelopes.contract import Asked, Batch, Contract, EventChoice
 from penstock.envelopes.events import debezium
+from penstock.envelopes.identity import identities_of
 from penstock.envelopes.layout import Arrays
 from penstock.envelopes.protobuf_schema import FieldNumbers
 from penstock.envelopes.range_bounds import RANGE, range_bounds
@@ -41,7 +42,6 @@ _EVENTS_BYTES = 8 << 20
 _FIRST_EVENTS = 256
 # Of a change, what its event says beside its key and cells.
 _PARTS = frozenset({"origin", "deletion"})
-_IDENTITY = ("node", "file", "position", "ordinal")
 _PARTS_WITH_RANGES = _PARTS | {"range"}
 
 
@@ -52,6 +52,8 @@ class Wire:
     serialisation: Serialisation
     header: bytes = b""
     numbers: FieldNumbers | None = None
+    # Where a registry shows the schema.
+    schema_url: str | None = None
 
 
 @dataclass(slots=True)
@@ -70,16 +72,27 @@ class Events:
     keyless: Any
     # By the number of the record among these.
     refused: dict[int, str]
+    # The envelope's own headers, by name, as binary arrays; the same for all records are `Envelope.fixed_headers`.
+    headers: list[tuple[str, pa.BinaryArray]]
 
 
-_ENVELOPES: dict[EnvelopeKind, Callable[[Asked], Contract]] = {EnvelopeKind.DEBEZIUM: debezium}
+_ENVELOPES: dict[EnvelopeKind, Callable[[Asked], Contract]] = {
+    EnvelopeKind.DEBEZIUM: debezium,
+    EnvelopeKind.CLOUDEVENTS: cloudevents,
+}
 
 
 def contract_of(
-    schema: TableSchema, choice: EventChoice, *, rows: bool, before: bool, shown: TableSchema | None = None
+    schema: TableSchema,
+    choice: EventChoice,
+    *,
+    rows: bool,
+    before: bool,
+    shown: TableSchema | None = None,
+    values: Serialisation = Serialisation.JSON,
 ) -> Contract:
-    """What the chosen envelope is of one table, as far as it needs no number of a registry."""
-    return _contract(Asked(schema, shown or schema, choice, rows, before))
+    """What the chosen envelope is of one table whose values are written so, before a registry has numbered them."""
+    return _contract(Asked(schema, shown or schema, choice, rows, before, values))
 
 
 def _contract(asked: Asked) -> Contract:
@@ -101,7 +114,7 @@ class Envelope:
         partial_keys: bool = True,
         shown: TableSchema | None = None,
     ) -> None:
-        asked = Asked(schema, shown or schema, choice, rows, before, value.serialisation)
+        asked = Asked(schema, shown or schema, choice, rows, before, value.serialisation, value.schema_url)
         self._contract = _contract(asked)
         self._schema = schema
         self._rows = rows
@@ -109,6 +122,13 @@ class Envelope:
         self._partial_keys = partial_keys
         self._key = Rendering(self._contract.key, key.serialisation, key.header, key.numbers)
         self._value = Rendering(self._contract.value, value.serialisation, value.header, value.numbers)
+        around = self._contract.around
+        self._around = None if around is None else Rendering(around, Serialisation.AVRO)
+
+    @property
+    def fixed_headers(self) -> tuple[tuple[str, str], ...]:
+        """The headers that every event has."""
+        return self._contract.fixed_headers
 
     def render(self, records: Records, now_us: int, mark: bytes = b"") -> Iterator[Events]:
         """The events of a batch, some at a time; the same batch at the same time gives the same bytes.
@@ -146,7 +166,7 @@ class Envelope:
         arrays = Arrays(tops, columns, None if ranges else _no_ranges(count))
         arrays.add(self._contract.arrays(Batch(records, columns, ops, row_ops, keyless, when), arrays))
         inputs = self._key.bind(arrays), self._value.bind(arrays)
-        identities = Identities(*(columns.input(("origin", name)) for name in _IDENTITY))
+        identities = identities_of(self._schema, columns)
         least = _least_bytes(records)
         first = 0
         while first < count:
@@ -154,9 +174,12 @@ class Envelope:
             keys, values = self._key.render(inputs[0], first, some), self._value.render(inputs[1], first, some)
             part = slice(first, first + some)
             refused = dict(keys.refused) | dict(values.refused)
+            if self._around is not None:
+                values = _surrounded(self._around, values, arrays, first, some)
+            headers = [(name, arrays.array(top)[part].cast(pa.binary())) for name, top in self._contract.headers]
             places = array("i", bytes(4 * (some + 1)))
             named = Rendered(identities.write(first, some, mark, places), places)
-            yield Events(first, keys, values, named, deletes[part], skipped[part], keyless[part], refused)
+            yield Events(first, keys, values, named, deletes[part], skipped[part], keyless[part], refused, headers)
             first += some
 
     def _some(self, least: int) -> int:
@@ -178,6 +201,18 @@ class Envelope:
             made[alive & new] = _INSERT
             made[alive & ~new] = _UPDATE
         return made
+
+
+def _surrounded(around: Rendering, values: Rendered, arrays: Arrays, first: int, count: int) -> Rendered:
+    """Written values as the bytes `data` of what stands around them. What was refused stays without any bytes."""
+    made = around.render(around.bind(arrays.cut({"data": values.to_arrow()}, first, count)), 0, count)
+    if values.refused:
+        gone = np.zeros(count, bool)
+        gone[[number for number, _ in values.refused]] = True
+        kept = pc.if_else(pa.array(gone), pa.scalar(b"", pa.binary()), made.to_arrow())
+        _, offsets, data = kept.buffers()
+        made = Rendered(memoryview(data), array("i", memoryview(offsets).cast("i")[: count + 1]))
+    return made
 
 
 def _least_bytes(records: Records) -> int:

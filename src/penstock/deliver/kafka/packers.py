@@ -67,10 +67,6 @@ class Packers:
         sent_max = client_properties(settings).get("message.max.bytes", "")
         self._sent_max = int(sent_max) if sent_max.isdecimal() else None
 
-    @property
-    def headers(self) -> bool:
-        return self._settings.headers
-
     def pack(self, records: Records, task: Task) -> Iterator[Parcel]:
         """The records of one batch, ready to be sent."""
         for parcel in self._packer(records.schema).pack(records, task):
@@ -122,6 +118,7 @@ def register(schema: TableSchema, topic: str, settings: KafkaSettings) -> Regist
         event_choice(settings),
         rows=settings.record is not RecordType.CHANGE,
         before=settings.record is RecordType.ALL,
+        values=settings.value_format,
     )
     (key, key_fields), (value, value_fields) = (
         _register(registry, f"{topic}-{side}", shape, chosen, settings)
