@@ -260,6 +260,20 @@ def test_a_value_without_a_place_becomes_a_dead_letter_and_the_others_go_on(shap
 
 
 @EVERY_SHAPE
+def test_a_key_without_a_place_becomes_a_dead_letter_too(shape: Shape) -> None:
+    columns = (Column("id", t.VARINT, Role.PARTITION), Column("v", t.TEXT))
+    schema = TableSchema(TableId("lab", "numbers"), columns, source="cassandra")
+    changes = [Change(Op.INSERT, {"id": number}, {"v": Set("x")}, time=1, origin=ORIGIN) for number in (1, 1 << 80)]
+    records, dead = sent(shape, records_of(schema, changes), varints="long")
+    assert ([record.key for record in records], len(dead)) == ([b'{"id":1}'], 1)
+
+
+@EVERY_SHAPE
+def test_no_records_are_no_events(shape: Shape) -> None:
+    assert sent(shape, records_of(USERS, [])) == ([], [])
+
+
+@EVERY_SHAPE
 def test_a_batch_in_several_parts_is_the_same_events(shape: Shape) -> None:
     changes = [user(number, origin=replace(ORIGIN, position=number)) for number in range(600)]
     records, _ = sent(shape, records_of(USERS, changes))

@@ -217,6 +217,8 @@ def _escaped(character: str) -> str:
 def _times(when: pa.Int64Array) -> pa.StringArray:
     """Times as RFC 3339 has them. Writers may give any time; one that has no place there is the nearest that has."""
     count = len(when)
+    if not count:
+        return texts([])
     clipped = np.clip(when.to_numpy(), _TIME_MIN_US, _TIME_MAX_US)
     printed = pa.array(clipped, pa.int64()).cast(pa.timestamp("us")).cast(pa.string())
     # All of them have the same length, so they are a table of characters.
