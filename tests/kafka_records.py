@@ -10,8 +10,8 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 
+from penstock.envelopes.contract import EventChoice
 from penstock.envelopes.envelope import Envelope, Events, Wire
-from penstock.envelopes.events import EventChoice
 from penstock.formats import avro
 from penstock.model import types as t
 from penstock.model.change import Change, Deletion, Marker, Op, Origin, Set

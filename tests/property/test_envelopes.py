@@ -29,7 +29,7 @@ _HANDLINGS = (("double", "long"), ("precise", "precise"), ("string", "string"))
 def _load() -> tuple[ModuleType, ModuleType, ModuleType]:
     for package in _PACKAGES:
         importlib.import_module(package)
-    names = ("envelope", "events", "values")
+    names = ("envelope", "contract", "values")
     made = [importlib.import_module(f"penstock.envelopes.{name}") for name in names]
     return made[0], made[1], made[2]
 
@@ -77,8 +77,8 @@ def test_both_kinds_of_kernel_write_the_same_bytes(
 @_SETTINGS
 @given(tables_of_changes())
 def test_an_identity_says_where_its_change_comes_from(table: tuple[TableSchema, list[Change]]) -> None:
+    from penstock.envelopes.contract import EventChoice
     from penstock.envelopes.envelope import Envelope, Wire
-    from penstock.envelopes.events import EventChoice
     from penstock.records.records import Records
     from penstock.settings.kafka import Serialisation
 
@@ -102,8 +102,8 @@ def test_json_and_avro_are_readable_and_agree(
     table: tuple[TableSchema, list[Change]], handling: tuple[str, str]
 ) -> None:
     from penstock.envelopes.avro_schema import avro_schema
-    from penstock.envelopes.envelope import Envelope, Layouts, Wire
-    from penstock.envelopes.events import EventChoice
+    from penstock.envelopes.contract import EventChoice
+    from penstock.envelopes.envelope import Envelope, Wire, contract_of
     from penstock.envelopes.values import ValueChoice
     from penstock.records.records import Records
     from penstock.settings.kafka import Handling, Serialisation
@@ -111,7 +111,7 @@ def test_json_and_avro_are_readable_and_agree(
     schema, changes = table
     choice = EventChoice("lab", values=ValueChoice(*map(Handling, handling)))
     records = Records(schema, avro.encode(schema, changes), None, None, pa.array(range(len(changes)), pa.int64()))
-    text = avro_schema(Layouts(schema, choice, rows=False, before=False).value.schema)
+    text = avro_schema(contract_of(schema, choice, rows=False, before=False).value.schema)
     made: dict[str, Any] = {}
     for how in (Serialisation.JSON, Serialisation.AVRO):
         wire = Wire(how)

@@ -206,13 +206,15 @@ class _Compiler:
     def _word(self, word: str) -> bytes:
         text = word.encode()
         if self._is_avro:
-            return _zigzag(len(text)) + text
+            return zigzag(len(text)) + text
         if self._kind is Serialisation.PROTOBUF:
             return varint(len(text)) + text
         return text if self._kind is Serialisation.STRING else json.dumps(word, ensure_ascii=False).encode()
 
     def _constant(self, node: Node) -> bytes:
         value = node.constant
+        if isinstance(value, bytes):
+            return value
         if value is None:
             return b"\0" if self._is_avro else b"null"
         present = b"\x02" if self._is_avro and node.schema.optional else b""
@@ -229,7 +231,8 @@ def varint(value: int) -> bytes:
     return bytes(out)
 
 
-def _zigzag(value: int) -> bytes:
+def zigzag(value: int) -> bytes:
+    """A length or a number that is not negative, as Avro writes it."""
     return varint(value << 1)
 
 

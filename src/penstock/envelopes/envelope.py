@@ -1,6 +1,7 @@
 """Envelope: one table's records as the keys and values of Kafka records, in the serialisations that were chosen.
 
-An envelope is made once per schema version and used for every batch. It reads the arrays of a batch, works out what a
+What the events are, the chosen envelope says (`contract`); here they are written. This is made once per schema version
+and used for every batch. It reads the arrays of a batch, works out what a
 record does not say itself (its operation for consumers, its time), and lets the kernels write. Records that a type of
 the consumer's cannot hold are named with the reason. Among whole rows the deletion of a range has no event, because
 each row's own deletion has one.
@@ -9,7 +10,7 @@ each row's own deletion has one.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,11 +18,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.envelopes._identity import Identities
+from penstock.envelopes.cloudevents import cloudevents
 from penstock.envelopes.compilation import Rendered, Rendering
-from penstock.envelopes.connect import Schema
-from penstock.envelopes.events import EventChoice, EventLayout
-from penstock.envelopes.layout import Arrays, Node
+from penstock.envelopes.contract import Asked, Batch, Contract, EventChoice
+from penstock.envelopes.events import debezium
+from penstock.envelopes.identity import identities_of
+from penstock.envelopes.layout import Arrays
 from penstock.envelopes.protobuf_schema import FieldNumbers
 from penstock.envelopes.range_bounds import RANGE, range_bounds
 from penstock.formats._rows import Input
@@ -31,17 +33,15 @@ from penstock.formats.change_columns import ChangeColumns
 from penstock.model.change import Op
 from penstock.model.schema import TableSchema
 from penstock.records.records import Records, op_numbers
-from penstock.settings.kafka import Serialisation
+from penstock.settings.kafka import EnvelopeKind, Serialisation
 
 _INSERT, _UPDATE, _DELETE, _DELETE_PARTITION, _DELETE_RANGE, _TRUNCATE, _SNAPSHOT = range(len(Op))
-_POSITION_MAX = (1 << 31) - 1
 _NS_MAX = ((1 << 63) - 1) // 1000
 # About so much is written before it is handed on; of the first events nobody knows yet how large they are.
 _EVENTS_BYTES = 8 << 20
 _FIRST_EVENTS = 256
 # Of a change, what its event says beside its key and cells.
 _PARTS = frozenset({"origin", "deletion"})
-_IDENTITY = ("node", "file", "position", "ordinal")
 _PARTS_WITH_RANGES = _PARTS | {"range"}
 
 
@@ -52,6 +52,8 @@ class Wire:
     serialisation: Serialisation
     header: bytes = b""
     numbers: FieldNumbers | None = None
+    # Where a registry shows the schema.
+    schema_url: str | None = None
 
 
 @dataclass(slots=True)
@@ -70,27 +72,31 @@ class Events:
     keyless: Any
     # By the number of the record among these.
     refused: dict[int, str]
+    # The envelope's own headers, by name, as binary arrays; the same for all records are `Envelope.fixed_headers`.
+    headers: list[tuple[str, pa.BinaryArray]]
 
 
-class Layouts:
-    """The shapes of one table's keys and values, before a serialisation is known."""
+_ENVELOPES: dict[EnvelopeKind, Callable[[Asked], Contract]] = {
+    EnvelopeKind.DEBEZIUM: debezium,
+    EnvelopeKind.CLOUDEVENTS: cloudevents,
+}
 
-    def __init__(
-        self,
-        schema: TableSchema,
-        choice: EventChoice,
-        *,
-        rows: bool,
-        before: bool,
-        shown: TableSchema | None = None,
-    ) -> None:
-        layout = EventLayout(schema, choice, shown)
-        self.key: Node = layout.key()
-        self.value: Node = layout.row_value(before=before) if rows else layout.change_value()
 
-    @property
-    def schemas(self) -> tuple[Schema, Schema]:
-        return self.key.schema, self.value.schema
+def contract_of(
+    schema: TableSchema,
+    choice: EventChoice,
+    *,
+    rows: bool,
+    before: bool,
+    shown: TableSchema | None = None,
+    values: Serialisation = Serialisation.JSON,
+) -> Contract:
+    """What the chosen envelope is of one table whose values are written so, before a registry has numbered them."""
+    return _contract(Asked(schema, shown or schema, choice, rows, before, values))
+
+
+def _contract(asked: Asked) -> Contract:
+    return _ENVELOPES[asked.choice.envelope](asked)
 
 
 class Envelope:
@@ -108,13 +114,21 @@ class Envelope:
         partial_keys: bool = True,
         shown: TableSchema | None = None,
     ) -> None:
-        layouts = Layouts(schema, choice, rows=rows, before=before, shown=shown)
+        asked = Asked(schema, shown or schema, choice, rows, before, value.serialisation, value.schema_url)
+        self._contract = _contract(asked)
         self._schema = schema
         self._rows = rows
         self._before = before
         self._partial_keys = partial_keys
-        self._key = Rendering(layouts.key, key.serialisation, key.header, key.numbers)
-        self._value = Rendering(layouts.value, value.serialisation, value.header, value.numbers)
+        self._key = Rendering(self._contract.key, key.serialisation, key.header, key.numbers)
+        self._value = Rendering(self._contract.value, value.serialisation, value.header, value.numbers)
+        around = self._contract.around
+        self._around = None if around is None else Rendering(around, Serialisation.AVRO)
+
+    @property
+    def fixed_headers(self) -> tuple[tuple[str, str], ...]:
+        """The headers that every event has."""
+        return self._contract.fixed_headers
 
     def render(self, records: Records, now_us: int, mark: bytes = b"") -> Iterator[Events]:
         """The events of a batch, some at a time; the same batch at the same time gives the same bytes.
@@ -133,10 +147,9 @@ class Envelope:
             "now": repeated(now_us, 1, pa.int64()),
             "when": when,
             "when_ns": _with_nanoseconds(when),
-            "file": _file(columns, ops),
-            "pos": _position(columns, ops),
         }
         skipped = np.zeros(count, bool)
+        row_ops = ops
         if self._rows:
             assert records.after is not None
             row_ops = self._row_ops(records, ops)
@@ -151,8 +164,9 @@ class Envelope:
             deletes = (ops == _DELETE) | (ops == _DELETE_PARTITION)
         keyless = (ops == _TRUNCATE) | (not self._schema.key)
         arrays = Arrays(tops, columns, None if ranges else _no_ranges(count))
+        arrays.add(self._contract.arrays(Batch(records, columns, ops, row_ops, keyless, when), arrays))
         inputs = self._key.bind(arrays), self._value.bind(arrays)
-        identities = Identities(*(columns.input(("origin", name)) for name in _IDENTITY))
+        identities = identities_of(self._schema, columns)
         least = _least_bytes(records)
         first = 0
         while first < count:
@@ -160,9 +174,12 @@ class Envelope:
             keys, values = self._key.render(inputs[0], first, some), self._value.render(inputs[1], first, some)
             part = slice(first, first + some)
             refused = dict(keys.refused) | dict(values.refused)
+            if self._around is not None:
+                values = _surrounded(self._around, values, arrays, first, some)
+            headers = [(name, arrays.array(top)[part].cast(pa.binary())) for name, top in self._contract.headers]
             places = array("i", bytes(4 * (some + 1)))
             named = Rendered(identities.write(first, some, mark, places), places)
-            yield Events(first, keys, values, named, deletes[part], skipped[part], keyless[part], refused)
+            yield Events(first, keys, values, named, deletes[part], skipped[part], keyless[part], refused, headers)
             first += some
 
     def _some(self, least: int) -> int:
@@ -184,6 +201,18 @@ class Envelope:
             made[alive & new] = _INSERT
             made[alive & ~new] = _UPDATE
         return made
+
+
+def _surrounded(around: Rendering, values: Rendered, arrays: Arrays, first: int, count: int) -> Rendered:
+    """Written values as the bytes `data` of what stands around them. What was refused stays without any bytes."""
+    made = around.render(around.bind(arrays.cut({"data": values.to_arrow()}, first, count)), 0, count)
+    if values.refused:
+        gone = np.zeros(count, bool)
+        gone[[number for number, _ in values.refused]] = True
+        kept = pc.if_else(pa.array(gone), pa.scalar(b"", pa.binary()), made.to_arrow())
+        _, offsets, data = kept.buffers()
+        made = Rendered(memoryview(data), array("i", memoryview(offsets).cast("i")[: count + 1]))
+    return made
 
 
 def _least_bytes(records: Records) -> int:
@@ -240,23 +269,3 @@ def _with_nanoseconds(when: pa.Int64Array) -> pa.Int64Array:
     if not len(found) or (found.max() <= _NS_MAX and found.min() >= -_NS_MAX):
         return when
     return pa.array(np.clip(found, -_NS_MAX, _NS_MAX), pa.int64())
-
-
-def _file(columns: ChangeColumns, ops: Any) -> pa.StringArray | Input:
-    snapshot = ops == _SNAPSHOT
-    path = ("origin", "file")
-    if not snapshot.any() and columns.is_complete(path):
-        return columns.input(path)
-    return pc.if_else(pa.array(snapshot), "", pc.fill_null(columns.array(path), ""))
-
-
-def _position(columns: ChangeColumns, ops: Any) -> pa.Int64Array | Input:
-    """Debezium's 32 bits; a position of another kind, and that of a snapshot's row, is -1."""
-    path = ("origin", "position")
-    snapshot = ops == _SNAPSHOT
-    found = columns.longs(path)
-    if found is None:
-        found = pc.fill_null(columns.array(path), -1).to_numpy(zero_copy_only=False)
-    elif len(found) and found.max() <= _POSITION_MAX and not snapshot.any():
-        return columns.input(path)
-    return pa.array(np.where((found > _POSITION_MAX) | snapshot, -1, found), pa.int64())

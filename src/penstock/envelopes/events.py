@@ -1,20 +1,21 @@
 """Events: the layouts of keys and values, as Debezium's connector for Cassandra has them and as its other ones do.
 
 `change_value` is the Cassandra connector's envelope: op, source, and after with a cell for each column. `row_value` is
-the standard envelope: before and after as plain rows. Both have the same source. Names and order of the fields are
-those of Debezium 3; docs/formats/debezium-envelope.md shows both.
+the standard envelope: before and after as plain rows. Both have the same source, which `CONNECTORS` has a file for.
+Names and order of the fields are those of Debezium 3; docs/formats/debezium-envelope.md shows both.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from types import ModuleType
 
-from penstock.envelopes import _tree, connect
+from penstock.envelopes import _tree, connect, debezium_cassandra
 from penstock.envelopes.connect import Schema, plain
-from penstock.envelopes.layout import Node
-from penstock.envelopes.values import ValueChoice, ValueLayout
+from penstock.envelopes.contract import Asked, Batch, Contract, Tops
+from penstock.envelopes.layout import Arrays, Node
+from penstock.envelopes.values import ValueLayout
 from penstock.formats.change_columns import ITEMS
 from penstock.model.schema import Column, Role, TableSchema
 
@@ -22,13 +23,6 @@ CELL_NAME = "cell_value"
 # What each operation is called, in the order of `Op`.
 CHANGE_OPS = ("i", "u", "d", "d", "r", "t", "i")
 ROW_OPS = ("c", "u", "d", "d", "d", "t", "r")
-_SNAPSHOT = ("false",) * 6 + ("true",)
-_SNAPSHOT_SCHEMA = Schema(
-    connect.STRING,
-    "io.debezium.data.Enum",
-    1,
-    parameters=(("allowed", "true,first,first_in_data_collection,last_in_data_collection,last,false,incremental"),),
-)
 _RANGE_VALUE = connect.struct(
     "clustering_value",
     [(name, plain(connect.STRING, optional=False)) for name in ("name", "value", "type")],
@@ -38,16 +32,17 @@ _RANGE_VALUE = connect.struct(
 _ILLEGAL = re.compile(r"[^A-Za-z0-9_]")
 
 
-@dataclass(frozen=True, slots=True)
-class EventChoice:
-    """What may be chosen about events."""
+# The connectors of Debezium that have a source block of their own here, by the name of the source.
+CONNECTORS: dict[str, ModuleType] = {"cassandra": debezium_cassandra}
+# One that Debezium has no connector for, or that has no file yet.
+_ANY_CONNECTOR: ModuleType = debezium_cassandra
 
-    prefix: str
-    cluster: str = "Test Cluster"
-    version: str = ""
-    # Field names with the characters that Avro allows only.
-    sanitised: bool = False
-    values: ValueChoice = field(default_factory=ValueChoice)
+
+def debezium(asked: Asked) -> Contract:
+    """Debezium's envelope: the connector for Cassandra's for changes, the standard one for rows."""
+    layout = EventLayout(asked)
+    value = layout.row_value() if asked.rows else layout.change_value()
+    return Contract(layout.key(), value, layout.arrays)
 
 
 def sanitise(name: str) -> str:
@@ -72,16 +67,23 @@ def distinct(names: Iterable[str], clean: Callable[[str], str]) -> dict[str, str
 class EventLayout:
     """Makes the layouts of one table's events."""
 
-    def __init__(self, schema: TableSchema, choice: EventChoice, shown: TableSchema | None = None) -> None:
-        self._schema = schema
-        # The columns that events have. Where the table has no such column, or one of another type, they are null.
-        self._shown = shown or schema
-        self._choice = choice
-        self._values = ValueLayout(choice.values)
+    def __init__(self, asked: Asked) -> None:
+        self._asked = asked
+        self._schema = asked.schema
+        self._shown = asked.shown
+        self._choice = asked.choice
+        self._values = ValueLayout(asked.choice.values)
         names = [column.name for column in self._shown.columns]
-        self._fields = distinct(names, sanitise) if choice.sanitised else {name: name for name in names}
-        table = schema.table
-        self._name = f"io.debezium.connector.{_connector(schema)}.{choice.prefix}.{table.keyspace}.{table.table}"
+        self._fields = distinct(names, sanitise) if asked.choice.sanitised else {name: name for name in names}
+        table = asked.schema.table
+        self.connector = connector_name(asked.schema)
+        self._block: ModuleType = CONNECTORS.get(self.connector, _ANY_CONNECTOR)
+        self._name = f"io.debezium.connector.{self.connector}.{asked.choice.prefix}.{table.keyspace}.{table.table}"
+
+    def arrays(self, batch: Batch, _: Arrays) -> Tops:
+        """What of a batch the source block names."""
+        tops: Tops = self._block.arrays(batch)
+        return tops
 
     def key(self) -> Node:
         """A flat struct of the key columns."""
@@ -93,6 +95,40 @@ class EventLayout:
 
     def change_value(self) -> Node:
         """What the Cassandra connector writes: the changed columns only, each with its deletion."""
+        children = [
+            Node(_tree.INT, plain(connect.INT64, optional=False), ("now",), "ts_ms", divisor=1000, shared=True),
+            Node(_tree.WORD, plain(connect.STRING, optional=False), ("op",), "op", words=CHANGE_OPS),
+            self._source(),
+            self._cells(),
+        ]
+        return self.struct("Envelope", children)
+
+    def row_value(self) -> Node:
+        """The standard envelope; `before` is always null when the pipeline does not know old rows."""
+        times = [("ts_ms", 1, 1000), ("ts_us", 1, 1), ("ts_ns", 1000, 1)]
+        children = [
+            *self.images(),
+            self._source(),
+            self._block.transaction().called("transaction"),
+            Node(_tree.WORD, plain(connect.STRING, optional=False), ("row_op",), "op", words=ROW_OPS),
+            *[
+                Node(_tree.INT, plain(connect.INT64), ("now",), name, factor=factor, divisor=divisor, shared=True)
+                for name, factor, divisor in times
+            ],
+        ]
+        return self.struct("Envelope", children, 2)
+
+    def images(self) -> list[Node]:
+        """What the change did: its cells, or the row before and after it."""
+        if not self._asked.rows:
+            return [self._cells()]
+        return [self._row("before") if self._asked.before else self._no_row("before"), self._row("after")]
+
+    def struct(self, name: str, children: list[Node], version: int | None = None) -> Node:
+        """A struct of this table's, under its name."""
+        return _struct(f"{self._name}.{name}", children, version)
+
+    def _cells(self) -> Node:
         cells = []
         for column in self._shown.columns:
             if not self._has(column):
@@ -106,31 +142,7 @@ class EventLayout:
                 cell.factor = 2 if column.role is Role.STATIC else 1
             cells.append(cell.called(self._fields[column.name]))
         cells += [_range("_range_start"), _range("_range_end")]
-        children = [
-            Node(_tree.INT, plain(connect.INT64, optional=False), ("now",), "ts_ms", divisor=1000, shared=True),
-            Node(_tree.WORD, plain(connect.STRING, optional=False), ("op",), "op", words=CHANGE_OPS),
-            self._source(),
-            _struct(f"{self._name}.Value", cells).called("after"),
-        ]
-        return _struct(f"{self._name}.Envelope", children)
-
-    def row_value(self, *, before: bool) -> Node:
-        """The standard envelope; `before` is always null when the pipeline does not know old rows."""
-        rows = [self._row("before") if before else self._no_row("before"), self._row("after")]
-        times = [("ts_ms", 1, 1000), ("ts_us", 1, 1), ("ts_ns", 1000, 1)]
-        block = [("id", plain(connect.STRING, optional=False))]
-        block += [(name, plain(connect.INT64, optional=False)) for name in ("total_order", "data_collection_order")]
-        children = [
-            *rows,
-            self._source(),
-            Node(_tree.CONST, connect.struct("event.block", block, 1, optional=True), name="transaction"),
-            Node(_tree.WORD, plain(connect.STRING, optional=False), ("row_op",), "op", words=ROW_OPS),
-            *[
-                Node(_tree.INT, plain(connect.INT64), ("now",), name, factor=factor, divisor=divisor, shared=True)
-                for name, factor, divisor in times
-            ],
-        ]
-        return _struct(f"{self._name}.Envelope", children, 2)
+        return self.struct("Value", cells).called("after")
 
     def _cell(self, name: str) -> Node:
         column = self._schema.by_name[name]
@@ -163,35 +175,11 @@ class EventLayout:
         return Node(_tree.CONST, self._row(name).schema, name=name)
 
     def _source(self) -> Node:
-        table = self._schema.table
-        text, number = plain(connect.STRING, optional=False), plain(connect.INT64)
-
-        def constant(name: str, value: str | None, schema: Schema = text) -> Node:
-            return Node(_tree.CONST, schema, name=name, constant=value)
-
-        def time(name: str, factor: int, divisor: int, schema: Schema, source: str = "when") -> Node:
-            return Node(_tree.INT, schema, (source,), name, factor=factor, divisor=divisor)
-
-        children = [
-            constant("version", self._choice.version),
-            constant("connector", _connector(self._schema)),
-            constant("name", self._choice.prefix),
-            time("ts_ms", 1, 1000, plain(connect.INT64, optional=False)),
-            Node(_tree.WORD, _SNAPSHOT_SCHEMA, ("op",), "snapshot", words=_SNAPSHOT),
-            constant("db", "NULL"),
-            constant("sequence", None, plain(connect.STRING)),
-            time("ts_us", 1, 1, number),
-            time("ts_ns", 1000, 1, number, "when_ns"),
-            constant("cluster", self._choice.cluster),
-            Node(_tree.STRING, text, ("file",), "file"),
-            Node(_tree.INT, plain(connect.INT32, optional=False), ("pos",), "pos"),
-            constant("keyspace", table.keyspace),
-            constant("table", table.table),
-        ]
-        return _struct(f"io.debezium.connector.{_connector(self._schema)}.Source", children).called("source")
+        fields = self._block.source(self._schema, self._choice, self.connector)
+        return _struct(f"io.debezium.connector.{self.connector}.Source", fields).called("source")
 
 
-def _connector(schema: TableSchema) -> str:
+def connector_name(schema: TableSchema) -> str:
     """The sandbox stands in for Cassandra."""
     return "cassandra" if schema.source in ("", "sandbox") else schema.source
 

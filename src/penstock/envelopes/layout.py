@@ -27,8 +27,8 @@ class Node:
     path: Path | None = None
     name: str = ""
     children: list[Node] = field(default_factory=list)
-    # Of a constant its value, of a word all that it can be.
-    constant: str | int | None = None
+    # Of a constant its value, or the very bytes that stand there; of a word all that it can be.
+    constant: str | int | bytes | None = None
     words: tuple[str, ...] = ()
     factor: int = 1
     divisor: int = 1
@@ -54,6 +54,26 @@ class Arrays:
         self._inputs: dict[Path, Input] = {(name,): top for name, top in tops.items() if isinstance(top, Input)}
         self._columns = columns
         self._absent = absent
+
+    def add(self, tops: Mapping[str, pa.Array | Input]) -> None:
+        """More that was made for the batch."""
+        for name, top in tops.items():
+            if isinstance(top, Input):
+                self._inputs[(name,)] = top
+            else:
+                self._found[(name,)] = top
+
+    def cut(self, tops: Mapping[str, pa.Array], first: int, count: int) -> Arrays:
+        """Some of the records: `tops` are of these alone, and of what was made for the batch their part is taken.
+
+        What all records share, and what is a column of the changes, is left out.
+        """
+        own = {str(path[0]): top for path, top in self._found.items() if len(path) == 1 and len(top) >= first + count}
+        return Arrays({name: top.slice(first, count) for name, top in own.items()} | dict(tops))
+
+    def array(self, name: str) -> pa.Array:
+        """What was made for the batch, and is an array."""
+        return self._found[(name,)]
 
     def input(self, path: Path) -> Input:
         """The buffers of one array, for the kernels."""

@@ -29,6 +29,20 @@ class Serialisation(StrEnum):
         return self in (Serialisation.AVRO, Serialisation.PROTOBUF)
 
 
+class EnvelopeKind(StrEnum):
+    """What the events of a Kafka record look like."""
+
+    DEBEZIUM = "debezium"
+    CLOUDEVENTS = "cloudevents"
+
+
+class CloudEventsMode(StrEnum):
+    """Where a CloudEvent has its attributes: beside the data in the value, or in the headers."""
+
+    STRUCTURED = "structured"
+    BINARY = "binary"
+
+
 class Handling(StrEnum):
     """How numbers without a bound are written: as a double or long, exactly, or as text."""
 
@@ -58,7 +72,7 @@ class Compatibility(StrEnum):
 
 
 class KafkaSettings(Section):
-    """Kafka topics, one per table, with the events that consumers of Debezium know."""
+    """Kafka topics, one per table, with the events that consumers of Debezium or of CloudEvents know."""
 
     bootstrap_servers: Names = ()
     """The brokers to begin with, as `broker1:9092`."""
@@ -69,8 +83,13 @@ class KafkaSettings(Section):
     topic_function: FunctionPath | None = None
     """A callable as `module:callable` that is given prefix, keyspace and table and returns the topic's name."""
     record: RecordType = RecordType.CHANGE
-    """`change`: the events of Debezium's connector for Cassandra, with the changed columns only; `after`: the standard
-    envelope of Debezium with the whole row after the change; `all`: the same with the row before it too."""
+    """What an event tells. `change`: the changed columns only; `after`: the whole row after the change; `all`: the same
+    with the row before it too."""
+    envelope: EnvelopeKind = EnvelopeKind.DEBEZIUM
+    """How it is told. `debezium`: with `change` the events of Debezium's connector for Cassandra, else its standard
+    envelope; `cloudevents`: CloudEvents 1.0, whose values are `json` or `avro`."""
+    cloudevents_mode: CloudEventsMode = CloudEventsMode.STRUCTURED
+    """Where a CloudEvent has its attributes: `structured`: with the data, in the value; `binary`: in headers."""
     key_format: Serialisation = Serialisation.JSON
     """How keys are written: `json`, `json_schema` (with Connect's schema beside the payload), `avro`, `protobuf`, or
     `string`."""
@@ -154,6 +173,9 @@ class KafkaSettings(Section):
         if shown and self.registry_url is not None and not keeps_secrets(self.registry_url):
             reason = "the login would be sent in the clear; use https://, or registry_plain_http = true"
             raise ValueError(f"registry_url: {reason}")
+        values = (Serialisation.JSON, Serialisation.AVRO)
+        if self.envelope is EnvelopeKind.CLOUDEVENTS and self.value_format not in values:
+            raise ValueError("value_format is json or avro with envelope = cloudevents")
         if self.decimals is Handling.LONG:
             raise ValueError("decimals is double, precise or string")
         if self.varints is Handling.DOUBLE:

@@ -101,8 +101,8 @@ def test_no_derived_record_is_lost_between_the_records_of_one_change(
         sink, topic = sink_of(proxy, tmp_path, delivery=delivery, tombstones=True)
         task = Task(topic, 1, 0, NOW_US)
 
-        def some(self: Connection, parcel: Parcel, *, headers: bool, _count: int = count) -> int:
-            original(self, replace(parcel, records=parcel.records.slice(0, _count)), headers=headers)
+        def some(self: Connection, parcel: Parcel, _count: int = count) -> int:
+            original(self, replace(parcel, records=parcel.records.slice(0, _count)))
             self.producer.flush(PATIENCE_S)
             raise Crash
 

@@ -6,7 +6,7 @@ import json
 import uuid
 from dataclasses import replace
 
-from penstock.envelopes.envelope import Envelope, Layouts, Wire
+from penstock.envelopes.envelope import Envelope, Wire, contract_of
 from penstock.model import types as t
 from penstock.model.change import Bound, Change, Deleted, Deletion, Delta, Element, Expiry, Op, Range, Set
 from penstock.model.schema import Column, Role, TableSchema
@@ -135,7 +135,7 @@ def test_a_change_of_a_collection_has_the_elements_that_were_written() -> None:
 
 
 def test_schemas_have_debeziums_names_and_types() -> None:
-    key, value = Layouts(USERS, CHOICE, rows=False, before=False).schemas
+    key, value = contract_of(USERS, CHOICE, rows=False, before=False).schemas
     name = "io.debezium.connector.cassandra.lab1.lab.users"
     assert key.to_json() == {
         "type": "struct",
@@ -164,7 +164,7 @@ def test_json_with_schema_has_the_schema_beside_the_payload() -> None:
     [events] = Envelope(USERS, CHOICE, wire, wire).render(records_of(USERS, [user(1)]), NOW_US)
     found = json.loads(split(events, "keys")[0])
     assert found == {
-        "schema": Layouts(USERS, CHOICE, rows=False, before=False).key.schema.to_json(),
+        "schema": contract_of(USERS, CHOICE, rows=False, before=False).key.schema.to_json(),
         "payload": {"id": 1},
     }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from penstock.envelopes.envelope import Envelope, Layouts, Wire
+from penstock.envelopes.envelope import Envelope, Wire, contract_of
 from penstock.model.change import Change, Deletion, Op, Range, Set
 from penstock.settings.kafka import Serialisation
 from tests.kafka_records import CHOICE, EVENTS, NOW_US, USERS, WRITTEN_US, deleted_user, json_events, records_of, user
@@ -68,7 +68,7 @@ def test_rows_that_are_a_slice_of_others_are_read_at_their_place() -> None:
 
 
 def test_before_and_after_have_the_same_schema() -> None:
-    _, value = Layouts(USERS, CHOICE, rows=True, before=False).schemas
+    _, value = contract_of(USERS, CHOICE, rows=True, before=False).schemas
     fields = dict(value.fields)
     assert fields["before"] == fields["after"]
     assert fields["after"].name == "io.debezium.connector.cassandra.lab1.lab.users.Value"

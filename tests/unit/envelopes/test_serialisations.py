@@ -16,8 +16,8 @@ import pytest
 from penstock.envelopes.avro_schema import avro_schema
 from penstock.envelopes.compilation import wire_header
 from penstock.envelopes.connect import Schema
-from penstock.envelopes.envelope import Envelope, Layouts, Wire
-from penstock.envelopes.events import EventChoice
+from penstock.envelopes.contract import EventChoice
+from penstock.envelopes.envelope import Envelope, Wire, contract_of
 from penstock.envelopes.protobuf_schema import FieldNumbers, protobuf_schema
 from penstock.envelopes.values import ValueChoice
 from penstock.model import types as t
@@ -41,7 +41,7 @@ CHOICES = {
 def events_of(schema: TableSchema, changes: list[Change], choice: ValueChoice, how: Serialisation) -> Any:
     """The values of the changes, None where one was refused, and their schema."""
     chosen = EventChoice("lab1", values=choice)
-    shape = Layouts(schema, chosen, rows=False, before=False).value.schema
+    shape = contract_of(schema, chosen, rows=False, before=False).value.schema
     numbers = FieldNumbers()
     text = ""
     if how is Serialisation.AVRO:
@@ -255,7 +255,7 @@ _SEMANTIC: list[tuple[Type, str, str | None]] = [
 @pytest.mark.parametrize(("type_", "name", "meaning"), _SEMANTIC, ids=lambda x: str(getattr(x, "kind", x)))
 def test_types_are_those_of_debeziums_connector(type_: Type, name: str, meaning: str | None) -> None:
     schema, _ = one_column(type_, ())
-    _, shape = Layouts(schema, EventChoice("lab1"), rows=True, before=False).schemas
+    _, shape = contract_of(schema, EventChoice("lab1"), rows=True, before=False).schemas
     found = dict(dict(shape.fields)["after"].fields)["v"]
     assert (found.type, found.name, found.optional) == (name, meaning, True)
 
@@ -265,7 +265,7 @@ def test_numbers_without_a_bound_have_the_type_that_was_chosen() -> None:
         out = []
         for type_ in (t.DECIMAL, t.VARINT):
             schema, _ = one_column(type_, ())
-            _, shape = Layouts(schema, EventChoice("p", values=choice), rows=True, before=False).schemas
+            _, shape = contract_of(schema, EventChoice("p", values=choice), rows=True, before=False).schemas
             found = dict(dict(shape.fields)["after"].fields)["v"]
             out.append((found.type, found.name))
         return out

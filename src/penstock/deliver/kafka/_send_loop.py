@@ -7,6 +7,7 @@ compiler records go through the library's Python package, one call for each.
 
 from __future__ import annotations
 
+from array import array
 from typing import Any
 
 import cython
@@ -17,42 +18,55 @@ compiled: bool = cython.compiled
 class Calls:
     """Addresses: librdkafka's functions that take a record, tell an error's code and forget it; and the producer."""
 
-    def __init__(self, take: int, code: int, forget: int, producer: int, name: bytes) -> None:
+    def __init__(self, take: int, code: int, forget: int, producer: int) -> None:
         self.take = take
         self.code = code
         self.forget = forget
         self.producer = producer
-        # Of the header.
-        self.name = name
+
+
+# Keys, values, and more headers than any envelope has.
+_COLUMNS_MAX = 32
 
 
 class Records:
-    """Keys, values and, when they are wanted, headers. Each is (offsets, data, which are there or None)."""
+    """Keys, values and headers. Each is (offsets, data, which are there or None); a header that is not, is left out.
 
-    def __init__(self, count: int, keys: Any, values: Any, headers: Any) -> None:
+    A fixed header has one value, which goes with every record that has a value; it begins at 0 and ends at its size.
+    """
+
+    def __init__(self, count: int, keys: Any, values: Any, headers: Any = (), fixed: Any = ()) -> None:
+        if 2 + len(headers) + len(fixed) > _COLUMNS_MAX:
+            raise ValueError("so many headers have no room")
         # Where the columns are, as C has it, and what keeps them there.
         self.columns: Any
         self.held: list[Any] = []
+        self.width = 0
         self.count = count
-        self.put(0, keys[0], keys[1], keys[2], count)
-        self.put(1, values[0], values[1], values[2], count)
-        if headers is not None:
-            self.put(2, headers[0], headers[1], headers[2], count)
+        self.put(keys[0], keys[1], keys[2], count, b"", False)
+        self.put(values[0], values[1], values[2], count, b"", False)
+        for name, (offsets, data, there) in headers:
+            self.put(offsets, data, there, count, name, False)
+        for name, value in fixed:
+            self.put(memoryview(array("i", (0, len(value)))), value, None, 1, name, True)
 
-    def put(self, number: int, offsets: Any, data: Any, there: Any, count: int) -> int:
+    def put(self, offsets: Any, data: Any, there: Any, count: int, name: bytes, fixed: bool) -> int:
         """Keep where a column is. The arrays are checked here, so that nothing is read beyond them."""
         if len(offsets) != count + 1 or offsets[0] < 0 or offsets[count] > len(data):
             raise ValueError("a column's offsets do not fit its data")
         if there is not None and len(there) != count:
             raise ValueError("a column's marks do not fit its values")
-        self.held.append((offsets, data, there))
+        self.held.append((offsets, data, there, name))
         if cython.compiled:
-            self.columns[number].offsets = cython.address(offsets[0])
+            column = cython.address(self.columns[self.width])
+            column.offsets = cython.address(offsets[0])
             # Without any byte there is no address of one, and any other will do.
-            nowhere = cython.cast("const unsigned char *", self.columns[number].offsets)
-            self.columns[number].data = cython.address(data[0]) if len(data) else nowhere
-            if there is not None:
-                self.columns[number].there = cython.address(there[0])
+            nowhere = cython.cast("const unsigned char *", column.offsets)
+            column.data = cython.address(data[0]) if len(data) else nowhere
+            column.there = cython.address(there[0]) if there is not None else cython.NULL
+            column.name = PyBytes_AS_STRING(name)  # noqa: F821
+            column.fixed = fixed
+        self.width += 1
         return 0
 
     def hand_over(self, calls: Any, topic: int, first: int, end: int) -> tuple[int, int]:
@@ -68,8 +82,8 @@ class Records:
             calls.forget,
             calls.producer,
             topic,
-            PyBytes_AS_STRING(calls.name),  # noqa: F821
             cython.address(self.columns[0]),
+            self.width,
             first,
             end,
             cython.address(trouble),

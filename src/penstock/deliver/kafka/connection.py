@@ -91,17 +91,19 @@ class Connection:
         except KafkaException as error:
             raise refused_property(error) from error
 
-    def send(self, parcel: Parcel, *, headers: bool) -> int:
+    def send(self, parcel: Parcel) -> int:
         """Hand all records of a parcel to the producer; gives their bytes. Stops early when something has failed."""
         if isinstance(self.producer, NativeProducer):
-            self._send_together(self.producer, parcel, headers=headers)
+            self._send_together(self.producer, parcel)
         else:
-            self._send_each(self.producer, parcel, headers=headers)
+            self._send_each(self.producer, parcel)
         return sum(buffer.size for column in parcel.records.columns[:2] for buffer in column.buffers()[2:] if buffer)
 
-    def _send_together(self, producer: NativeProducer, parcel: Parcel, *, headers: bool) -> None:
-        keys, values, identities = (_native_column(column) for column in parcel.records.columns)
-        records = Records(parcel.records.num_rows, keys, values, identities if headers else None)
+    def _send_together(self, producer: NativeProducer, parcel: Parcel) -> None:
+        keys, values, *more = (_native_column(column) for column in parcel.records.columns)
+        headers = [(name.encode(), column) for name, column in zip(parcel.headers, more, strict=True)]
+        fixed = [(name.encode(), value) for name, value in parcel.fixed]
+        records = Records(parcel.records.num_rows, keys, values, headers, fixed)
         at = 0
         while at < records.count and not self.failures:
             at, error = producer.produce(parcel.topic, records, at)
@@ -110,12 +112,15 @@ class Connection:
             else:
                 self._refused(error, parcel.topic)
 
-    def _send_each(self, producer: PackageProducer, parcel: Parcel, *, headers: bool) -> None:
-        keys, values, identities = (_slices(column) for column in parcel.records.columns)
+    def _send_each(self, producer: PackageProducer, parcel: Parcel) -> None:
+        keys, values, *more = (_slices(column) for column in parcel.records.columns)
         topic = parcel.topic
         for number, key in enumerate(keys):
-            identity = identities[number] if headers else None
-            while (error := producer.put(topic, _ANYWHERE, key, values[number], identity)) is not None:
+            told = ((name, column[number]) for name, column in zip(parcel.headers, more, strict=True))
+            headers = [(name, value) for name, value in told if value is not None]
+            if values[number] is not None:
+                headers += parcel.fixed
+            while (error := producer.put(topic, _ANYWHERE, key, values[number], headers)) is not None:
                 self._refused(error, topic)
                 if self.failures:
                     break

@@ -18,7 +18,6 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 
 from penstock.deliver.kafka import _send_loop
-from penstock.deliver.kafka.parcels import HEADER
 
 # From rdkafka.h.
 _PRODUCER = 0
@@ -112,7 +111,6 @@ class NativeProducer:
             self._address("rd_kafka_error_code"),
             self._address("rd_kafka_error_destroy"),
             self._producer.value or 0,
-            HEADER.encode(),
         )
 
     def _address(self, function: str) -> int:

@@ -14,7 +14,8 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from penstock.deliver.kafka.clients import silent
-from penstock.deliver.kafka.parcels import HEADER
+
+Headers = list[tuple[str, bytes]] | None
 
 
 class PackageProducer:
@@ -36,11 +37,10 @@ class PackageProducer:
     def __len__(self) -> int:
         return len(self._producer)
 
-    def put(self, topic: str, partition: int, key: Any, value: Any, identity: Any = None) -> KafkaError | None:
-        """Hand over one record, with its header when it has one; gives why when it was refused."""
-        headers = None if identity is None else [(HEADER, identity)]
+    def put(self, topic: str, partition: int, key: Any, value: Any, headers: Headers = None) -> KafkaError | None:
+        """Hand over one record, with its headers when it has some; gives why when it was refused."""
         try:
-            _told(self._producer.produce, topic, value, key, partition, headers=headers)
+            _told(self._producer.produce, topic, value, key, partition, headers=headers or None)
         except BufferError:
             return KafkaError(KafkaError._QUEUE_FULL)
         except KafkaException as error:

@@ -17,7 +17,7 @@ from penstock.deliver.kafka.topics import TopicNames
 from penstock.deliver.sink import Task
 from penstock.envelopes.avro_schema import avro_schema
 from penstock.envelopes.connect import Schema
-from penstock.envelopes.envelope import Layouts
+from penstock.envelopes.envelope import contract_of
 from penstock.envelopes.protobuf_schema import FieldNumbers, protobuf_schema
 from penstock.errors import SchemaRefused, TargetRefused
 from penstock.model.schema import TableSchema
@@ -67,10 +67,6 @@ class Packers:
         sent_max = client_properties(settings).get("message.max.bytes", "")
         self._sent_max = int(sent_max) if sent_max.isdecimal() else None
 
-    @property
-    def headers(self) -> bool:
-        return self._settings.headers
-
     def pack(self, records: Records, task: Task) -> Iterator[Parcel]:
         """The records of one batch, ready to be sent."""
         for parcel in self._packer(records.schema).pack(records, task):
@@ -117,15 +113,16 @@ def register(schema: TableSchema, topic: str, settings: KafkaSettings) -> Regist
     if not any(chosen.registered for chosen in formats):
         return Registered()
     registry = Registry(settings)
-    layouts = Layouts(
+    contract = contract_of(
         schema,
         event_choice(settings),
         rows=settings.record is not RecordType.CHANGE,
         before=settings.record is RecordType.ALL,
+        values=settings.value_format,
     )
     (key, key_fields), (value, value_fields) = (
         _register(registry, f"{topic}-{side}", shape, chosen, settings)
-        for side, shape, chosen in zip(("key", "value"), layouts.schemas, formats, strict=True)
+        for side, shape, chosen in zip(("key", "value"), contract.schemas, formats, strict=True)
     )
     return Registered(key, value, key_fields, value_fields)
 

@@ -18,8 +18,8 @@ from penstock import __version__
 from penstock.deliver.dead_letter import dead_letter
 from penstock.deliver.sink import DeadLetter, Task
 from penstock.envelopes.compilation import wire_header
+from penstock.envelopes.contract import EventChoice
 from penstock.envelopes.envelope import Envelope, Events, Wire
-from penstock.envelopes.events import EventChoice
 from penstock.envelopes.protobuf_schema import FieldNumbers
 from penstock.envelopes.values import ValueChoice
 from penstock.model.schema import TableSchema
@@ -28,9 +28,8 @@ from penstock.settings import RecordType
 from penstock.settings.kafka import KafkaSettings, Serialisation
 
 NAME = "kafka"
-# One header says it all: each further one costs as much as the record itself.
+# One header says it all: each further one costs as much as the record itself. Envelopes may have headers of their own.
 HEADER = "penstock.change"
-PARCEL = pa.schema([("key", pa.binary()), ("value", pa.binary()), ("identity", pa.binary())])
 # Letters are made of so many records at a time: each of them looks at all of these.
 _LETTERS = 64
 
@@ -50,9 +49,18 @@ class Parcel:
     """Records to send, and those that cannot be sent."""
 
     topic: str
-    # Key, value and identity, as PARCEL says; a value that is null is a tombstone.
+    # Binary columns: key, value, and a header each of the others, under its name. A value that is null is a tombstone,
+    # a header that is null is not there.
     records: pa.RecordBatch
     dead: list[DeadLetter]
+    # Headers that each record with a value has.
+    fixed: tuple[tuple[str, bytes], ...] = ()
+
+    @property
+    def headers(self) -> list[str]:
+        """The names of the headers that have columns."""
+        names: list[str] = self.records.schema.names[2:]
+        return names
 
 
 def event_choice(settings: KafkaSettings) -> EventChoice:
@@ -63,6 +71,8 @@ def event_choice(settings: KafkaSettings) -> EventChoice:
         version=__version__,
         sanitised=settings.sanitise_names,
         values=ValueChoice(settings.decimals, settings.varints),
+        envelope=settings.envelope,
+        mode=settings.cloudevents_mode,
     )
 
 
@@ -86,25 +96,30 @@ class Packer:
             schema,
             event_choice(settings),
             _wire(settings.key_format, registered.key, registered.key_fields),
-            _wire(settings.value_format, registered.value, registered.value_fields),
+            _wire(settings.value_format, registered.value, registered.value_fields, settings.registry_url),
             rows=settings.record is not RecordType.CHANGE,
             before=settings.record is RecordType.ALL,
             partial_keys=settings.partial_keys,
             shown=shown,
         )
+        self._fixed = tuple((name, text.encode()) for name, text in self._envelope.fixed_headers)
+        self._fixed_bytes = sum(len(name) + len(text) for name, text in self._fixed)
 
     def pack(self, records: Records, task: Task) -> Iterator[Parcel]:
         """The parcels of a batch, each of which takes little memory."""
         mark = f";schema={self._schema.version};batch={task.batch}".encode()
         for events in self._envelope.render(records, task.now_us, mark):
             dead, good = self._sorted_out(records, events)
-            yield Parcel(self._topic, self._outgoing(events, good), dead)
+            yield Parcel(self._topic, self._outgoing(events, good), dead, self._fixed)
 
     def _sorted_out(self, records: Records, events: Events) -> tuple[list[DeadLetter], Any]:
         """What cannot be sent, as dead letters, and the numbers of what can."""
         sizes = np.diff(np.frombuffer(events.keys.offsets, np.int32)) + np.diff(
             np.frombuffer(events.values.offsets, np.int32)
         )
+        sizes += self._fixed_bytes
+        for name, texts in events.headers:
+            sizes += len(name) + pc.binary_length(texts).to_numpy(zero_copy_only=False)
         good = ~events.skipped
         large = good & (sizes > self._bytes_max)
         reasons = {
@@ -126,25 +141,31 @@ class Packer:
         return letters
 
     def _outgoing(self, events: Events, good: Any) -> pa.RecordBatch:
-        keys, values, identities = (part.to_arrow() for part in (events.keys, events.values, events.identities))
+        keys, values = events.keys.to_arrow(), events.values.to_arrow()
+        headers = dict(events.headers)
+        identities = {HEADER: events.identities.to_arrow()} if self._settings.headers else {}
         if events.keyless.any():
             keys = pc.if_else(pa.array(events.keyless), pa.scalar(None, pa.binary()), keys)
         if len(good) != len(keys) or (self._settings.tombstones and events.deletes.any()):
             order = good
             follows = np.zeros(len(good), bool)
             if self._settings.tombstones:
-                # A delete comes twice: the second time without a value.
+                # A delete comes twice: the second time without a value, and so without the headers of an event.
                 order = np.repeat(good, 1 + events.deletes[good])
                 follows = np.zeros(len(order), bool)
                 follows[1:] = order[1:] == order[:-1]
-            chosen = pa.array(order, pa.int64())
-            keys, identities = keys.take(chosen), identities.take(chosen)
-            values = values.take(pa.array(order, pa.int64(), mask=follows))
-        return pa.RecordBatch.from_arrays([keys, values, identities], schema=PARCEL)
+            chosen, filled = pa.array(order, pa.int64()), pa.array(order, pa.int64(), mask=follows)
+            keys, values = keys.take(chosen), values.take(filled)
+            identities = {name: column.take(chosen) for name, column in identities.items()}
+            headers = {name: column.take(filled) for name, column in headers.items()}
+        return pa.RecordBatch.from_pydict({"key": keys, "value": values, **identities, **headers})
 
 
-def _wire(serialisation: Serialisation, number: int, fields: dict[str, dict[str, int]]) -> Wire:
+def _wire(
+    serialisation: Serialisation, number: int, fields: dict[str, dict[str, int]], registry: str | None = None
+) -> Wire:
     if not serialisation.registered:
         return Wire(serialisation)
     header = wire_header(number, message_index=serialisation is Serialisation.PROTOBUF)
-    return Wire(serialisation, header, FieldNumbers({place: dict(names) for place, names in fields.items()}))
+    url = None if registry is None else f"{registry.rstrip('/')}/schemas/ids/{number}"
+    return Wire(serialisation, header, FieldNumbers({place: dict(names) for place, names in fields.items()}), url)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import IO, Any
 
 import pyarrow as pa
@@ -19,7 +20,7 @@ from confluent_kafka import KafkaException
 
 from penstock.deliver.kafka.connection import KEPT, REFUSALS, Connection, passing
 from penstock.deliver.kafka.packers import Packers
-from penstock.deliver.kafka.parcels import NAME, PARCEL, Parcel
+from penstock.deliver.kafka.parcels import NAME, Parcel
 from penstock.deliver.kafka.progress import Mark, Proof, TopicMissingError, last_mark, payload_of
 from penstock.deliver.outages import Waiting
 from penstock.deliver.sink import Delivered, Task, Writer
@@ -70,7 +71,7 @@ class TransactionalWriter(Writer):
             self._delivered.records += parcel.records.num_rows
             self._spool.add(parcel)
             if not self._broken:
-                self._delivered.bytes += self._session.send(parcel, headers=self._packers.headers)
+                self._delivered.bytes += self._session.send(parcel)
                 self._broken = self._session.failed
 
     def finish(self) -> Delivered:
@@ -107,7 +108,7 @@ class TransactionalWriter(Writer):
         self._session = session = self._kept()
         session.begin()
         for parcel in self._spool.parcels():
-            session.send(parcel, headers=self._packers.headers)
+            session.send(parcel)
             if session.failed:
                 return False
         return True
@@ -238,8 +239,8 @@ class Session:
             raise FencedError(error.args[0].name()) from error
         self._in_transaction = True
 
-    def send(self, parcel: Parcel, *, headers: bool) -> int:
-        return self._connection.send(parcel, headers=headers)
+    def send(self, parcel: Parcel) -> int:
+        return self._connection.send(parcel)
 
     def commit(self, proof: Proof | None) -> bool:
         """Commit records and mark together; False when the transaction must be begun again."""
@@ -318,19 +319,19 @@ class Spool:
 
     def __init__(self) -> None:
         self._file: IO[bytes] = tempfile.SpooledTemporaryFile(max_size=_SPOOL_MEMORY_BYTES)  # noqa: SIM115
-        # Of each parcel where it begins, and its topic.
-        self._heads: list[tuple[int, str]] = []
+        # Of each parcel where it begins, and what is not in its records.
+        self._heads: list[tuple[int, Parcel]] = []
 
     def add(self, parcel: Parcel) -> None:
-        self._heads.append((self._file.tell(), parcel.topic))
-        with pa.ipc.new_stream(self._file, PARCEL) as stream:
+        self._heads.append((self._file.tell(), replace(parcel, records=None, dead=[])))
+        with pa.ipc.new_stream(self._file, parcel.records.schema) as stream:
             stream.write_batch(parcel.records)
 
     def parcels(self) -> Iterator[Parcel]:
         """All of them once more, in order."""
-        for place, topic in self._heads:
+        for place, head in self._heads:
             self._file.seek(place)
-            yield Parcel(topic, pa.ipc.open_stream(self._file).read_next_batch(), [])
+            yield replace(head, records=pa.ipc.open_stream(self._file).read_next_batch())
         self._file.seek(0, 2)
 
     def close(self) -> None:

@@ -29,7 +29,7 @@ class KafkaWriter(Writer):
         for parcel in self._packers.pack(records, self._task):
             self._delivered.dead += parcel.dead
             self._delivered.records += parcel.records.num_rows
-            self._delivered.bytes += connection.send(parcel, headers=self._packers.headers)
+            self._delivered.bytes += connection.send(parcel)
             if connection.failures:
                 connection.flush()
 

@@ -33,7 +33,7 @@ def ears() -> Ears:
 def records_of(count: int, *, headers: bool = True) -> _send_loop.Records:
     values = _native_column(pa.array([None if n % 3 == 2 else b"value %d" % n for n in range(count)], pa.binary()))
     keys = _native_column(pa.array([b"key %d" % n for n in range(count)], pa.binary()))
-    return _send_loop.Records(count, keys, values, keys if headers else None)
+    return _send_loop.Records(count, keys, values, [(b"h", keys)] if headers else [])
 
 
 def test_producers_with_tokens_are_left_to_the_package() -> None:
@@ -81,7 +81,7 @@ def test_a_full_queue_says_where_to_go_on(ears: Ears) -> None:
 def test_a_record_that_is_too_large_is_named(ears: Ears) -> None:
     producer = ears.producer(**{"message.max.bytes": "1000", "batch.size": "1000"})
     values = _native_column(pa.array([b"small", b"x" * 2000], pa.binary()))
-    at, error = producer.produce("topic", _send_loop.Records(2, values, values, None), 0)
+    at, error = producer.produce("topic", _send_loop.Records(2, values, values), 0)
     assert (at, error and error.code()) == (1, KafkaError.MSG_SIZE_TOO_LARGE)
     producer.purge()
     producer.close()
@@ -98,13 +98,13 @@ def test_brokers_that_are_away_are_heard_of(ears: Ears) -> None:
 def test_columns_that_do_not_fit_their_data_are_refused() -> None:
     good = _native_column(pa.array([b"a", b"b"], pa.binary()))
     with pytest.raises(ValueError, match="offsets"):
-        _send_loop.Records(2, good, (good[0], b"a", None), None)
+        _send_loop.Records(2, good, (good[0], b"a", None))
     with pytest.raises(ValueError, match="offsets"):
-        _send_loop.Records(3, good, good, None)
+        _send_loop.Records(3, good, good)
     with pytest.raises(ValueError, match="marks"):
-        _send_loop.Records(2, good, (good[0], good[1], memoryview(b"\1")), None)
+        _send_loop.Records(2, good, (good[0], good[1], memoryview(b"\1")))
     with pytest.raises(ValueError, match="so many"):
-        _send_loop.Records(2, good, good, None).hand_over(_send_loop.Calls(1, 1, 1, 1, b"h"), 1, 0, 3)
+        _send_loop.Records(2, good, good).hand_over(_send_loop.Calls(1, 1, 1, 1), 1, 0, 3)
 
 
 def test_a_record_goes_to_the_partition_that_is_named(ears: Ears) -> None:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from penstock.deliver.kafka import connection
 from penstock.deliver.kafka.package_producer import PackageProducer
+from penstock.deliver.kafka.parcels import Parcel
 
 # Nobody listens there.
 NOWHERE = {"bootstrap.servers": "127.0.0.1:1", "message.timeout.ms": "0"}
@@ -51,3 +56,25 @@ def test_failures_are_told_and_a_full_queue_is_no_failure() -> None:
     producer.flush(10)
     assert [error.code() for error in failed] == [KafkaError._PURGE_QUEUE]
     producer.close()
+
+
+def test_a_record_has_the_headers_that_are_its_own_and_with_a_value_the_fixed_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connection, "usable", lambda _: False)
+    made = connection.Connection(NOWHERE)
+    assert isinstance(made.producer, PackageProducer)
+    sent: list[tuple[Any, ...]] = []
+
+    def put(*record: Any) -> None:
+        sent.append(record)
+
+    monkeypatch.setattr(made.producer, "put", put)
+    columns = {"key": [b"a", b"a"], "value": [b"v", None], "id": [b"1", b"1"], "ce_id": [b"x", None]}
+    batch = pa.RecordBatch.from_pydict({name: pa.array(column, pa.binary()) for name, column in columns.items()})
+    made.send(Parcel("topic", batch, [], (("content-type", b"text"),)))
+    assert sent == [
+        ("topic", -1, b"a", b"v", [("id", b"1"), ("ce_id", b"x"), ("content-type", b"text")]),
+        ("topic", -1, b"a", None, [("id", b"1")]),
+    ]
+    made.close()

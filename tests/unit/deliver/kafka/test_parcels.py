@@ -112,7 +112,7 @@ def test_packers_are_kept_by_schema_version() -> None:
     for schema in (USERS, later, USERS):
         [parcel] = packers.pack(records_of(schema, [user(1)]), TASK)
         assert parcel.topic == "lab.lab.users"
-        versions += parcel.records.column("identity").to_pylist()
+        versions += parcel.records.column("penstock.change").to_pylist()
     place = b"node1:CommitLog-8-1794726648383.log:107091:0"
     assert versions == [place + b";schema=%d;batch=1" % version for version in (1, 2, 1)]
 
