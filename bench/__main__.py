@@ -19,7 +19,7 @@ from bench.harness import ROOT, say, show
 
 NAMES = tuple(report.TITLES)
 # The module of each benchmark, where it has another name.
-MODULES = {"avro": "kernels", "commit-log": "commit_log", "spark-source": "spark_source"}
+MODULES = {"avro": "kernels", "json": "change_json", "commit-log": "commit_log", "spark-source": "spark_source"}
 # The benchmark that takes files of one's own.
 WITH_FILES = "commit-log"
 

@@ -21,6 +21,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import fastavro
@@ -187,15 +188,15 @@ def run(rows: int, pairs: int) -> list[dict[str, Any]]:
         sides = Sides(*make(rows))
         sides.check()
         size = len(sides.batch.rows) / rows
-        works = {
+        works: dict[str, tuple[Callable[[], object], Callable[[], object], bool]] = {
             "encode, Arrow to rows": (sides.our_encode, sides.fastavro_encode, True),
             "decode, rows to Arrow": (sides.our_decode, sides.fastavro_decode, True),
             "encode, Python changes to rows": (
-                lambda s=sides: avro.encode(s.schema, s.changes),
+                partial(avro.encode, sides.schema, sides.changes),
                 sides.fastavro_encode,
                 False,
             ),
-            "decode, rows to Python changes": (lambda s=sides: avro.decode(s.batch), sides.fastavro_decode, False),
+            "decode, rows to Python changes": (partial(avro.decode, sides.batch), sides.fastavro_decode, False),
         }
         for name, (ours, theirs, held) in works.items():
             figures = compare(ours, theirs, rows, pairs)

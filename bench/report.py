@@ -15,6 +15,7 @@ TITLES = {
     "append": "Durable append",
     "tail": "Tail",
     "avro": "Avro kernels",
+    "json": "JSON of changes",
     "growth": "Growth",
     "commit-log": "Cassandra: commit log to changes",
     "agent": "Cassandra: cdc_raw to durable log",

@@ -25,6 +25,7 @@ class Formats:
     arrow: ModuleType
     kernel: ModuleType
     encoder: ModuleType
+    json_rows: ModuleType
 
 
 Loaded = TypeVar("Loaded")
@@ -63,7 +64,7 @@ def second_copy(packages: Sequence[str], load: Callable[[], Loaded]) -> Loaded:
 
 
 def _load() -> Formats:
-    names = ("avro", "arrow", "_kernel", "_encoder")
+    names = ("avro", "arrow", "_kernel", "_encoder", "json_rows")
     return Formats(
         importlib.import_module(_PACKAGE), *[importlib.import_module(f"{_PACKAGE}.{name}") for name in names]
     )

@@ -7,8 +7,8 @@ import json
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from bench.object_json import to_json
 from penstock.errors import InvalidValue
-from penstock.formats.json import to_json
 from penstock.formats.json_change import from_json
 from penstock.model.change import Change
 from penstock.model.schema import TableSchema

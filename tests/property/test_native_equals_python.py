@@ -43,6 +43,9 @@ def test_both_write_the_same_bytes_and_columns(table: tuple[TableSchema, list[Ch
     assert native.avro.scan(ours.schema, ours.rows, ours.count) == pure.avro.scan(
         theirs.schema, theirs.rows, theirs.count
     )
+    for spelling in native.json_rows.Spelling:
+        lines = native.json_rows.lines(ours, spelling, ordinal=3)
+        assert lines == pure.json_rows.lines(theirs, pure.json_rows.Spelling(spelling), ordinal=3)
 
 
 def _outcome(work: Any) -> object:
@@ -66,3 +69,5 @@ def test_both_refuse_the_same_damage_in_the_same_words(seed: int) -> None:
     assert _outcome(lambda: repr(native.avro.decode(ours))) == _outcome(lambda: repr(pure.avro.decode(theirs)))
     columns = _outcome(lambda: native.arrow.to_arrow(ours).serialize().to_pybytes())
     assert columns == _outcome(lambda: pure.arrow.to_arrow(theirs).serialize().to_pybytes())
+    lines = _outcome(lambda: bytes(native.json_rows.lines(ours, native.json_rows.Spelling.ASCII)))
+    assert lines == _outcome(lambda: bytes(pure.json_rows.lines(theirs, pure.json_rows.Spelling.ASCII)))

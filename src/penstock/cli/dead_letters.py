@@ -53,16 +53,14 @@ def ls(config: ConfigArgument, sink: SinkOption = None, table: TableOption = Non
 @app.command()
 def show(config: ConfigArgument, id_: Annotated[str, typer.Argument(metavar="ID")]) -> None:
     """Print one dead letter with its record, as JSON."""
-    from penstock.formats import avro
-    from penstock.formats.json import to_json
+    from penstock.formats import json_rows
     from penstock.model.batch import ChangeBatch
 
     _, store = _open(config)
     letter = store.letter(id_).letter
     facts: dict[str, object] = {"id": id_, "sink": letter.sink, "table": letter.table, "reason": letter.reason}
     try:
-        change = avro.decode(ChangeBatch(letter.schema, 1, letter.row))[0]
-        facts["record"] = to_json(change, letter.schema)
+        facts["record"] = json_rows.objects(ChangeBatch(letter.schema, 1, letter.row))[0]
     except CorruptLog:
         # Nobody can say what it says; its bytes may help whoever looks for the cause.
         facts["row"] = letter.row.hex()

@@ -259,17 +259,18 @@ def _coming(following: Callable[[float], ChangeBatch | None]) -> Iterator[Change
 def _print_batch(batch: ChangeBatch, json: bool, limit: int | None = None) -> int | None:
     """Print the changes of a batch, at most `limit`; what is left of the limit."""
     from penstock.cli import rendering
-    from penstock.formats import avro
+    from penstock.formats import json_rows
 
-    changes = avro.decode(batch)[:limit]
-    for ordinal, change in enumerate(changes, batch.skip):
-        position = Position(batch.file, batch.offset, ordinal)
-        if json:
-            output.emit(rendering.record(position, change, batch.schema))
-        else:
-            output.line(rendering.line(position, change, batch.schema))
+    if json:
+        text = str(json_rows.lines(batch, json_rows.Spelling.UTF8, ordinal=batch.skip), "utf-8")
+        if limit is not None and limit < len(batch):
+            text = "".join(f"{line}\n" for line in text.split("\n", limit)[:limit])
+        output.lines(text)
+    else:
+        for change in json_rows.objects(batch, ordinal=batch.skip)[:limit]:
+            output.line(rendering.line(change))
     output.flush()
-    return None if limit is None else limit - len(changes)
+    return None if limit is None else max(0, limit - len(batch))
 
 
 @app.command("retain")

@@ -50,8 +50,13 @@ def take_any_text() -> None:
 
 def line(text: str) -> None:
     """Print one line of data."""
+    lines(text + "\n")
+
+
+def lines(text: str) -> None:
+    """Print lines of data, each with its end."""
     try:
-        sys.stdout.write(text + "\n")
+        sys.stdout.write(text)
     except BrokenPipeError:
         _end_quietly()
 

@@ -1,7 +1,7 @@
-"""Rendering: one change as a line of text, or as a JSON object with its position.
+"""Rendering: one change as a line of text, which is for eyes.
 
-A line is for eyes: `name=value` is a cell that was set, `-name` one that was deleted, `name+=` and `name-=` what was
-added to and removed from a collection. Long values are cut there; the JSON is exact.
+`name=value` is a cell that was set, `-name` one that was deleted, `name+=` and `name-=` what was added to and removed
+from a collection. Long values are cut there; the JSON is exact.
 """
 
 from __future__ import annotations
@@ -11,33 +11,19 @@ from collections.abc import Iterator
 from typing import Any
 
 from penstock.cli import output
-from penstock.formats.json import to_json
-from penstock.model.change import Change
-from penstock.model.position import Position
-from penstock.model.schema import TableSchema
 
 _VALUE_MAX = 60
 _OP_WIDTH = 6
 
 
-def record(position: Position, change: Change, schema: TableSchema) -> dict[str, Any]:
-    """The change as `penstock log cat --json` prints it."""
-    return {
-        "position": str(position),
-        "table": str(schema.table),
-        "schema_version": schema.version,
-        **to_json(change, schema),
-    }
-
-
-def line(position: Position, change: Change, schema: TableSchema) -> str:
-    """Position, time, operation, key, and what happened to the cells."""
-    shown = to_json(change, schema)
-    head = [str(position), output.instant(change.when), change.op.value.ljust(_OP_WIDTH)]
-    key = " ".join(f"{name}={_value(value)}" for name, value in shown["key"].items())
-    cells = [part for name, cell in shown["cells"].items() for part in _cell(name, cell)]
-    if "range" in shown:
-        cells.append(_range(shown["range"]))
+def line(change: dict[str, Any]) -> str:
+    """Of a change's JSON: position, time, operation, key, and what happened to the cells."""
+    times = [change[name] for name in ("commit_time", "time", "capture_time") if name in change]
+    head = [change["position"], output.instant(times[0] if times else None), change["op"].ljust(_OP_WIDTH)]
+    key = " ".join(f"{name}={_value(value)}" for name, value in change["key"].items())
+    cells = [part for name, cell in change["cells"].items() for part in _cell(name, cell)]
+    if "range" in change:
+        cells.append(_range(change["range"]))
     text = "  ".join([*head, *filter(None, [key, " ".join(cells)])])
     return output.plain(text.rstrip())
 

@@ -10,6 +10,6 @@ from __future__ import annotations
 
 from penstock.system import kernels
 
-_KERNELS = ("_output", "_identity", "_tree", "_json_text", "_java_text", "_avro_binary", "_protobuf")
+_KERNELS = ("_identity", "_tree", "_json_text", "_java_text", "_avro_binary", "_protobuf")
 
 native: bool = kernels.choose(__name__, __file__, _KERNELS)

@@ -2,7 +2,7 @@
 import cython
 
 from penstock.formats._rows cimport Input
-from penstock.envelopes._output cimport Output
+from penstock.formats._output cimport Output
 
 
 @cython.final

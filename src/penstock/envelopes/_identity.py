@@ -7,7 +7,7 @@ from typing import Any
 
 import cython
 
-from penstock.envelopes._output import Output
+from penstock.formats._output import Output
 from penstock.formats._rows import Input
 
 compiled: bool = cython.compiled

@@ -2,7 +2,7 @@
 import cython
 
 from penstock.formats._rows cimport Input
-from penstock.envelopes._output cimport Output
+from penstock.formats._output cimport Output
 from penstock.envelopes._tree cimport (
     ABSENT, BOOL, BYTES, CELL, CONST, COUNTER_DELTA, DECIMAL_DOUBLE, DECIMAL_TEXT, DELTA, DOUBLE, DURATION, FIELD_DELTA,
     FLOAT, INET, INT, KEY_CELL, LIST, MAP, STRING, STRUCT, UUID, VALUE, VARINT_LONG, VARINT_TEXT, WORD,

@@ -5,7 +5,7 @@ from libc.stdint cimport int64_t
 from libc.string cimport memcpy
 
 from penstock.formats._rows cimport Input
-from penstock.envelopes._output cimport Output
+from penstock.formats._output cimport Output
 
 cpdef enum:
     CONST

@@ -16,7 +16,7 @@ from typing import Any
 
 import cython
 
-from penstock.envelopes._output import Output
+from penstock.formats._output import Output
 from penstock.formats._rows import Input
 
 if not cython.compiled:

@@ -9,4 +9,6 @@ from __future__ import annotations
 
 from penstock.system import kernels
 
-native: bool = kernels.choose(__name__, __file__, ("_kernel", "_columns", "_rows", "_encoder"))
+native: bool = kernels.choose(
+    __name__, __file__, ("_kernel", "_columns", "_rows", "_encoder", "_output", "_json_values", "_json_rows")
+)

@@ -57,7 +57,7 @@ def decode(batch: ChangeBatch) -> list[Change]:
     """The changes that count, as objects. Raises CorruptLog when the rows are not what an encoder writes."""
     rules = program(batch.schema)
     datum = ChangeDatum.of(batch.schema)
-    reader = _reader(batch.schema, batch.rows, batch.count)
+    reader = open_rows(batch.schema, batch.rows, batch.count)
     rules.skip_rows(reader, batch.skip)
     changes = []
     for _ in range(batch.count - batch.skip):
@@ -66,16 +66,16 @@ def decode(batch: ChangeBatch) -> list[Change]:
             changes.append(datum.decode(row))
         except _MISFIT as error:
             raise CorruptLog("rows are damaged: a value is not of its type", byte=reader.position) from error
-    _expect_end(reader)
+    expect_end(reader)
     return changes
 
 
 def scan(schema: TableSchema, rows: bytes | memoryview, count: int) -> tuple[int | None, tuple[TransactionMark, ...]]:
     """What an index needs of the rows: the greatest time and the first change of each transaction."""
-    reader = _reader(schema, rows, count)
+    reader = open_rows(schema, rows, count)
     scanner = Scanner(program(schema))
     scanner.scan(reader, count)
-    _expect_end(reader)
+    expect_end(reader)
     try:
         marks = tuple(TransactionMark(str(domain, "utf-8"), seq, row) for domain, seq, row in scanner.marks)
     except UnicodeDecodeError as error:
@@ -90,11 +90,11 @@ def row_offsets(schema: TableSchema, rows: bytes | memoryview, count: int) -> ar
 
 def bounds(schema: TableSchema, rows: bytes | memoryview, count: int) -> tuple[array[int], array[int]]:
     """Where each row starts, and where its seal, or the null in its place, does; with the end as the last start."""
-    reader = _reader(schema, rows, count)
+    reader = open_rows(schema, rows, count)
     starts = array("q", bytes(8 * (count + 1)))
     tails = array("q", bytes(8 * (count + 1)))
     program(schema).bounds(reader, starts, tails, count)
-    _expect_end(reader)
+    expect_end(reader)
     return starts, tails
 
 
@@ -120,14 +120,14 @@ def select(batch: ChangeBatch, keep: Sequence[bool]) -> ChangeBatch | None:
     return ChangeBatch(batch.schema, len(parts) // 2, chosen, when_max, marks)
 
 
-def _reader(schema: TableSchema, rows: bytes | memoryview, count: int) -> RowReader:
+def open_rows(schema: TableSchema, rows: bytes | memoryview, count: int) -> RowReader:
     """A reader over rows whose count can be true: work and memory in proportion to it are safe then."""
     if count < 0 or count * program(schema).least_bytes() > len(rows):
         raise CorruptLog(f"rows are damaged: {len(rows)} bytes cannot hold {count} changes")
     return RowReader(rows if isinstance(rows, bytes) else bytes(rows))
 
 
-def _expect_end(reader: RowReader) -> None:
+def expect_end(reader: RowReader) -> None:
     if reader.position != reader.end:
         raise CorruptLog("rows are damaged: bytes are left after the last change", byte=reader.position)
 

@@ -1,6 +1,6 @@
-"""A change back from its JSON: the inverse of `formats.json`, value by value, with the table's schema as the key.
+"""A change back from its JSON: the inverse of `formats.json_rows`, with the table's schema as the key.
 
-What `to_json` wrote comes back equal. Anything else is refused with `InvalidValue`, which names the column.
+What stands in a line comes back equal. Anything else is refused with `InvalidValue`, which names the column.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from decimal import Decimal
 from typing import Any
 
 from penstock.errors import InvalidValue
-from penstock.formats.json import DAY_S, EPOCH, INTERVAL_PARTS, UNITS_PER_S
+from penstock.formats.json import DAY_S, EPOCH, INTERVAL_PARTS, TEXT_KINDS, UNITS_PER_S
 from penstock.model.change import (
     NO_ORIGIN,
     Bound,
@@ -50,17 +50,13 @@ _INTEGERS = {
     Kind.INT8, Kind.INT16, Kind.INT32, Kind.INT64, Kind.UINT8, Kind.UINT16, Kind.UINT32, Kind.UINT64,
     Kind.COUNTER, Kind.VARINT,
 }  # fmt: skip
-_TEXTS = {
-    Kind.TEXT, Kind.ASCII, Kind.JSON, Kind.ENUM, Kind.BITS, Kind.OTHER, Kind.NUMERIC, Kind.CIVIL_DATE,
-    Kind.CIVIL_DATETIME,
-}  # fmt: skip
 # Their JSON is always text, so as a map's key they stand as they are.
-_ALWAYS_TEXT = _TEXTS | {Kind.DECIMAL, Kind.FIXED_DECIMAL, Kind.BYTES, Kind.UUID, Kind.TIMEUUID, Kind.INET}
+_ALWAYS_TEXT = TEXT_KINDS | {Kind.DECIMAL, Kind.FIXED_DECIMAL, Kind.BYTES, Kind.UUID, Kind.TIMEUUID, Kind.INET}
 _WRONG = (KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError)
 
 
 def from_json(record: Mapping[str, Json], schema: TableSchema) -> Change:
-    """The change that `to_json` wrote."""
+    """The change that a line of JSON says."""
     reading = _Reading(schema)
     try:
         return Change(
@@ -150,7 +146,7 @@ def value_of(type_: Type, value: Json) -> Any:
     if value is None or isinstance(value, bool):
         return value
     kind = type_.kind
-    if kind in _TEXTS:
+    if kind in TEXT_KINDS:
         return _text(value)
     if kind in _INTEGERS:
         # A long integer comes as text, which only Decimal reads in good time.

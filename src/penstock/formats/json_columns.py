@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.formats.json import DAY_S, UNITS_PER_S, value_json
+from penstock.formats.json import DAY_S, TEXT_KINDS, UNITS_PER_S, value_json
 from penstock.formats.search_fields import field_name
 from penstock.formats.values import from_datum
 from penstock.model.types import Duration, Kind, Type, Unit
@@ -33,17 +33,6 @@ _HEX = np.frombuffer(b"".join(b"%02x" % byte for byte in range(256)), np.uint8).
 # Where the 32 digits of a UUID stand in its text.
 _UUID_PLACES = np.array([place for place in range(36) if place not in (8, 13, 18, 23)])
 
-TEXT_KINDS = {
-    Kind.TEXT,
-    Kind.ASCII,
-    Kind.JSON,
-    Kind.NUMERIC,
-    Kind.CIVIL_DATE,
-    Kind.CIVIL_DATETIME,
-    Kind.ENUM,
-    Kind.BITS,
-    Kind.OTHER,
-}
 _INTEGERS = {
     Kind.INT8,
     Kind.INT16,

@@ -1,19 +1,18 @@
 """Rendering: changes as lines of JSON, for clients that do not read Avro.
 
 Several clients follow the same log, so the frames of the newest batches are kept and shared. A large batch is rendered
-piece by piece, because decoded changes and JSON are many times as long as Avro and memory must not depend on the block.
+piece by piece, because JSON is many times as long as Avro and memory must not depend on the block.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import json
 import threading
 from collections import OrderedDict
 from typing import NamedTuple
 
-from penstock.formats import avro
-from penstock.formats.json import to_json
+from penstock.formats import avro, json_rows
+from penstock.formats.json_rows import Spelling
 from penstock.model.batch import ChangeBatch
 from penstock.model.position import Position
 from penstock.serve.protocol import Changes
@@ -31,7 +30,7 @@ class Piece(NamedTuple):
 
 
 def pieces(batch: ChangeBatch) -> list[Piece]:
-    """A batch in pieces that are small enough to be decoded."""
+    """A batch in pieces that are small enough to be rendered at once."""
     if not batch.skip and len(batch.rows) <= PIECE_BYTES:
         return [Piece(batch, 0)]
     offsets = avro.row_offsets(batch.schema, batch.rows, batch.count)
@@ -47,17 +46,9 @@ def pieces(batch: ChangeBatch) -> list[Piece]:
 
 
 def json_frame(piece: Piece) -> bytes:
-    """A changes frame with one line of JSON per change."""
+    """A changes frame with one line of JSON per change, the same object that `penstock log cat --json` prints."""
     batch = piece.batch
-    table, version = str(batch.schema.table), batch.schema.version
-    lines = []
-    for index, change in enumerate(avro.decode(batch)):
-        position = Position(batch.file, batch.offset, piece.ordinal + index)
-        # The same object that `penstock log cat --json` prints.
-        head = {"position": str(position), "table": table, "schema_version": version}
-        lines.append(json.dumps({**head, **to_json(change, batch.schema)}, separators=(",", ":")))
-    lines.append("")
-    rows = "\n".join(lines).encode()
+    rows = json_rows.lines(batch, Spelling.ASCII, ordinal=piece.ordinal)
     return Changes(batch.file, batch.offset, piece.ordinal, batch.count, rows).to_bytes()
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from bench import append, growth, lakehouse, tail
+from bench import append, change_json, growth, lakehouse, tail
+from bench.avro import maxscale_table
 from bench.harness import CheckFailed, Run, Sample
+from penstock.formats import avro
 
 
 def _targets(run: Run) -> dict[str, str]:
@@ -131,3 +134,27 @@ def test_a_scan_that_missed_changes_ends_the_run() -> None:
     large.found = 999
     with pytest.raises(CheckFailed, match="did not find every"):
         _scanned(Run("growth", quick=False), small, large)
+
+
+def test_json_is_judged_by_cpu_time_and_single_changes_by_what_they_cost_before(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    # Four times the changes in the same CPU time; the wall clock says more, and does not count.
+    rates = {"ours": Sample(4000, 0.1, 1.0), "peer": Sample(1000, 1.0, 1.0)}
+    monkeypatch.setattr(change_json, "interleave", lambda *_: ([rates["ours"]] * 5, [rates["peer"]] * 5))
+    run = Run("json", quick=False)
+    schema, changes = maxscale_table(20)
+    change_json.frames(run, "a table", avro.encode(schema, changes), 5)
+    change_json.printing(run, "a table", schema, changes, str(tmp_path), 5)
+    subscribers, cat = "subscribers, frames of {}, a table ÷ an object per change, per CPU-second", "log cat --json, {}"
+    many, single = subscribers.format("64 KiB"), subscribers.format("one change")
+    printed = cat.format("a table ÷ an object per change, per CPU-second")
+    assert _targets(run) == {many: "≥ 5", single: "≥ 1", printed: "≥ 5"}
+    assert _missed(run) == [many, printed]
+
+
+def test_json_that_differs_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(change_json, "frame_by_object", lambda _: b"another")
+    schema, changes = maxscale_table(20)
+    with pytest.raises(CheckFailed, match="the same bytes"):
+        change_json.frames(Run("json", quick=False), "a table", avro.encode(schema, changes), 5)

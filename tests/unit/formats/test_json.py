@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from penstock.formats.json import to_json, value_json
+from bench.object_json import to_json
+from penstock.formats.json import value_json
 from penstock.model import types as t
 from penstock.model.change import Change, Deleted, Deletion, Op, Set
 from penstock.model.types import Duration, NdArray, TimeTz, Unit

@@ -10,7 +10,9 @@ from array import array
 import pytest
 
 from penstock import formats
-from penstock.formats import _columns, _encoder, _kernel, _rows, arrow_plan, program
+from penstock.formats import _columns, _encoder, _json_rows, _json_values, _kernel, _output, _rows, arrow_plan, program
+
+_KERNELS = (_kernel, _columns, _rows, _encoder, _output, _json_values, _json_rows)
 
 
 def _ask(value: str | None) -> subprocess.CompletedProcess[str]:
@@ -22,7 +24,7 @@ def _ask(value: str | None) -> subprocess.CompletedProcess[str]:
 
 
 def test_native_tells_the_truth() -> None:
-    assert {formats.native} == {module.compiled for module in (_kernel, _columns, _rows, _encoder)}
+    assert {formats.native} == {module.compiled for module in _KERNELS}
 
 
 def test_zero_forces_python() -> None:

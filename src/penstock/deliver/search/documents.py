@@ -20,7 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.formats.arrow import to_arrow
-from penstock.formats.json_columns import TEXT_KINDS, Form, field, members, quote, render, unquote
+from penstock.formats.json import TEXT_KINDS
+from penstock.formats.json_columns import Form, field, members, quote, render, unquote
 from penstock.formats.search_fields import field_name
 from penstock.model.schema import TableSchema
 from penstock.records.records import Records

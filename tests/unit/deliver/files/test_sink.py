@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from bench.object_json import to_json
 from penstock.deliver.files.sink import MANIFESTS, FilesSink
 from penstock.deliver.sink import Task
 from penstock.errors import DiskFull, StorageError
-from penstock.formats.json import to_json
 from penstock.log import sealed
 from penstock.model import types as t
 from penstock.model.change import Change

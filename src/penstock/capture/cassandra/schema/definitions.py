@@ -19,8 +19,7 @@ from penstock.capture.cassandra.schema.rows import KINDS, SchemaRow
 from penstock.capture.cassandra.schema.system_tables import SCHEMA_KEYSPACE, SCHEMA_TABLES, SYSTEM
 from penstock.capture.cassandra.schema.table import CassandraTable, DroppedColumn, in_order
 from penstock.errors import InvalidSchema
-from penstock.formats import json as json_format
-from penstock.formats import json_change
+from penstock.formats import avro, json_change, json_rows
 from penstock.merge.range_deletions import Place, row_place
 from penstock.merge.row_state import TOMBSTONE, RowState
 from penstock.merge.table_state import TableState
@@ -193,7 +192,7 @@ class TableDefinitions:
     def to_json(self) -> dict[str, Any]:
         return {
             "rows": {
-                name: [json_format.to_json(change, state.schema) for change in state.changes()]
+                name: json_rows.objects(avro.encode(state.schema, state.changes()))
                 for name, state in self._states.items()
             },
             "dropped": [self.by_id[table_id].to_json() for table_id in self._dropped],

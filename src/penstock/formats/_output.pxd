@@ -26,6 +26,8 @@ cdef class Output:
     cdef int raw(self, bytes value) except -1
     @cython.locals(rest=cython.ulonglong, at=cython.Py_ssize_t, pair=cython.int)
     cdef int number(self, long long value) except -1
+    @cython.locals(at=cython.Py_ssize_t)
+    cdef int padded(self, unsigned long long value, int width) except -1
     @cython.locals(rest=cython.ulonglong, at=cython.Py_ssize_t)
     cdef int varint(self, long long value) except -1
     cdef int zigzag(self, long long value) except -1
@@ -40,6 +42,9 @@ cdef class Output:
     cdef unsigned char sextet(self, unsigned int value) noexcept
     @cython.locals(at=cython.Py_ssize_t, step=cython.Py_ssize_t, byte=cython.uint, eight=cython.ulonglong)
     cdef int escaped(self, const unsigned char *source, Py_ssize_t start, Py_ssize_t size) except -1
+    @cython.locals(at=cython.Py_ssize_t, step=cython.Py_ssize_t, byte=cython.uint, eight=cython.ulonglong)
+    cdef int plain(self, const unsigned char *source, Py_ssize_t start, Py_ssize_t size) except -1
+    cdef int enclose(self, Py_ssize_t begin, unsigned char opening, unsigned char closing) except -1
     @cython.locals(size=cython.Py_ssize_t)
     cdef int open_gap(self, Py_ssize_t start, Py_ssize_t gap) except -1
     @cython.locals(size=cython.Py_ssize_t, room=cython.Py_ssize_t, rest=cython.Py_ssize_t, end=cython.Py_ssize_t)

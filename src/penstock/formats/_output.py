@@ -1,5 +1,5 @@
 # cython: language_level=3, annotation_typing=False, wraparound=False, initializedcheck=False, cdivision=True
-"""The envelope kernel's output: a growing run of bytes, and how numbers, text and lengths are written into it."""
+"""What kernels write text and records to: a growing run of bytes, and how numbers, text and lengths go into it."""
 
 from __future__ import annotations
 
@@ -104,6 +104,18 @@ class Output:
             memcpy(cython.address(self.data[at - 2]), PyBytes_AS_STRING(_PAIRS) + 2 * rest, 2)  # noqa: F821
         else:
             self.data[at - 1] = 48 + rest
+        return 0
+
+    @cython.boundscheck(False)
+    def padded(self, value: int, width: int) -> int:
+        """A number that is not negative, in exactly so many digits."""
+        self.reserve(width)
+        at = self.size + width
+        self.size = at
+        for _ in range(width):
+            at -= 1
+            self.data[at] = 48 + value % 10
+            value = value // 10
         return 0
 
     @cython.boundscheck(False)
@@ -230,6 +242,40 @@ class Output:
             at += 1
         self.size = at
         return 0
+
+    @cython.boundscheck(False)
+    def plain(self, source: Any, start: int, size: int) -> int:
+        """Text that JSON shows as it is, in any form of it; 0, and nothing written, where there is any other."""
+        if not cython.compiled:
+            return 0
+        self.reserve(size)
+        at = self.size
+        step = 0
+        eight = 0
+        while size - step >= 8:
+            memcpy(cython.address(eight), cython.address(source[start + step]), 8)  # noqa: F821
+            # What is not ASCII, or would not be if it were one more.
+            if _special(eight) or (eight | (eight + _ONES)) & _TOPS:
+                return 0
+            memcpy(cython.address(self.data[at + step]), cython.address(eight), 8)  # noqa: F821
+            step += 8
+        while step < size:
+            byte = source[start + step]
+            if byte < 32 or byte == 34 or byte == 92 or byte > 126:
+                return 0
+            self.data[at + step] = byte
+            step += 1
+        self.size = at + size
+        return 1
+
+    @cython.boundscheck(False)
+    def enclose(self, begin: int, opening: int, closing: int) -> int:
+        """Brackets around what was written since `begin`, which is nothing or begins with a comma."""
+        if self.size == begin:
+            self.put(opening)
+        else:
+            self.data[begin] = opening
+        return self.put(closing)
 
     @cython.boundscheck(False)
     def open_gap(self, start: int, gap: int) -> int:
