@@ -13,7 +13,7 @@ from penstock.cli import output
 from penstock.errors import InvalidInput
 from penstock.log import snapshot_requests as requests
 from penstock.model.schema import TableId
-from penstock.settings import Settings, Share
+from penstock.settings import Settings, Share, SourceKind
 from penstock.system.clock import SystemClock
 from penstock.system.files import OsFiles
 
@@ -30,6 +30,8 @@ def parse_table(text: str) -> TableId:
 
 def ask(settings: Settings, table: TableId, *, wait: bool, json: bool, dry_run: bool = False) -> None:
     """Write the request; with `wait`, follow the new run until it is done."""
+    if settings.source.kind is not SourceKind.CASSANDRA:
+        raise InvalidInput(f'this agent copies nothing: source.kind is "{settings.source.kind}"', table=table)
     if settings.snapshot.share is Share.NONE:
         raise InvalidInput('this agent copies nothing: snapshot.share is "none"', table=table)
     if dry_run:

@@ -106,6 +106,13 @@ def test_an_agent_that_copies_nothing_refuses(config: str, capsys: pytest.Captur
     assert "copies nothing" in capsys.readouterr().err
 
 
+def test_an_agent_of_another_source_refuses(config: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with Path(config).open("a") as file:
+        file.write('[source]\nkind = "replay"\n')
+    assert main(["agent", "snapshot", config, "shop.orders"]) == 1
+    assert 'source.kind is "replay"' in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("text", ["orders", ".orders", "shop.", ""])
 def test_a_table_needs_its_keyspace(text: str) -> None:
     with pytest.raises(InvalidInput, match=r"keyspace\.table"):
