@@ -83,10 +83,12 @@ class Arrays:
         return known
 
     def _make(self, path: Path) -> Input:
-        if self._absent is not None and path[:1] in self._absent._found:
+        top = path[:1]
+        if self._absent is not None and top in self._absent._found:
             return self._absent.input(path)
-        column = self._column_at(path)
-        return _input(self._find(path)) if column is None else column.input(path)
+        if self._columns is None or top in self._found or isinstance(path[-1], pa.DataType):
+            return _input(self._find(path))
+        return self._columns.input(path)
 
     def _find(self, path: Path) -> pa.Array:
         known = self._found.get(path)

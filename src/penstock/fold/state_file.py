@@ -17,7 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.errors import CorruptCheckpoint
+from penstock.errors import CorruptCheckpoint, InvalidSchema
 from penstock.fold.entries import SCHEMA, Content, Entries
 from penstock.model.schema import TableSchema
 from penstock.system.checksum import crc32
@@ -25,6 +25,8 @@ from penstock.system.checksum import crc32
 FORMAT = 1
 # How many buckets a process keeps open.
 _BUCKETS_MAX = 256
+# Pieces up to this size are kept as they were read: views of the file, whose objects cost more than what they show.
+_SMALL_ENTRIES = 1 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,9 @@ class Run:
             if self._reader.schema != SCHEMA:
                 raise CorruptCheckpoint("a file of the state has other columns", file=path)
             self.pieces = [self._piece(number) for number in range(self._reader.num_record_batches)]
-        except (OSError, pa.ArrowInvalid, KeyError, ValueError, TypeError) as error:
+            # What was read of small pieces: each is asked for several times while the run lives.
+            self._small: dict[int, Entries] = {}
+        except (OSError, pa.ArrowInvalid, KeyError, ValueError, TypeError, InvalidSchema) as error:
             raise CorruptCheckpoint(f"a file of the state cannot be read: {type(error).__name__}", file=path) from error
 
     def _piece(self, number: int) -> Piece:
@@ -98,7 +102,12 @@ class Run:
         )
 
     def entries(self, piece: Piece) -> Entries:
-        return Entries.of_batch(piece.content, piece.schema, self._reader.get_batch(piece.number))
+        known = self._small.get(piece.number)
+        if known is None:
+            known = Entries.of_batch(piece.content, piece.schema, self._reader.get_batch(piece.number))
+            if piece.count <= _SMALL_ENTRIES:
+                self._small[piece.number] = known
+        return known
 
     def verify(self) -> None:
         """Read the whole file and compare its checksum."""
@@ -149,7 +158,7 @@ def write_run(directory: str, name: str, pieces: Iterable[Entries]) -> RunId | N
     with pa.OSFile(draft, "wb") as file, pa.ipc.new_file(file, SCHEMA) as writer:
         for piece in pieces:
             if len(piece):
-                writer.write_batch(piece.to_batch(), custom_metadata={"penstock": json.dumps(_about(piece))})
+                writer.write_batch(piece.to_batch(), custom_metadata={"penstock": _about(piece)})
                 count += len(piece)
     if not count:
         os.unlink(draft)
@@ -162,18 +171,25 @@ def write_run(directory: str, name: str, pieces: Iterable[Entries]) -> RunId | N
     return run
 
 
-def _about(piece: Entries) -> dict[str, Any]:
+def _about(piece: Entries) -> str:
     due = piece.due[piece.due > 0]
-    return {
-        "format": FORMAT,
-        "content": piece.content.value,
-        "schema": piece.schema.to_json(),
+    known = {"format": FORMAT, "content": piece.content.value}
+    found = {
         "count": len(piece),
         "first": int(piece.keys[0]),
         "last": int(piece.keys[-1]),
         "due_first": int(due.min()) if len(due) else 0,
-        "wide": bool((piece.keys & 0xFFFFFFFF == 0).any()) and piece.content is Content.ROWS,
+        "wide": piece.content is Content.ROWS and bool((piece.keys & 0xFFFFFFFF == 0).any()),
     }
+    # The schema is the same from batch to batch, and the longest part of it.
+    return f'{json.dumps(known)[:-1]}, "schema": {_schema_text(piece.schema)}, {json.dumps(found)[1:]}'
+
+
+def _schema_text(schema: TableSchema) -> str:
+    known = schema.__dict__.get("_state_text")
+    if known is None:
+        known = schema.__dict__["_state_text"] = json.dumps(schema.to_json())
+    return str(known)
 
 
 def _sync(path: str) -> None:

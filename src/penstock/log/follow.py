@@ -4,6 +4,9 @@ A `Follower` has one thread. It sleeps until the writer, in this process or anot
 reads the new blocks once, from the page cache, and hands the same batch to every listener. A `Tail` is a listener with
 a bounded queue: when its owner is slow the queue is dropped, and the tail reads the files until it has caught up. So a
 slow reader costs nobody anything, memory is bounded, and nothing is missed or given twice.
+
+Owners that sleep are woken one by the other: the follower wakes the first, and each wakes the next before it looks at
+its own batch. Woken all at once they would only wait again, for the interpreter's lock, and be woken a second time.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from types import TracebackType
 from typing import Self
 
@@ -30,6 +34,8 @@ log = Logger()
 _QUEUE_BYTES = 1 << 20
 # After a lack of descriptors, when nothing is written meanwhile.
 _LACK_S = 1.0
+# A wake-up that was on its way at an interruption has come by then, or it had been taken already.
+_TAKEN_S = 1.0
 
 
 class Listener:
@@ -71,6 +77,8 @@ class Follower:
         self._cursor = Cursor(self._reader, self._reader.end())
         self._at = self._cursor.position
         self._closed = False
+        # Tails whose owners are to be woken with the batch that is handed out just now. For the follower's thread.
+        self._asleep: list[Tail] = []
         # Set when the log cannot be read on.
         self.failure: PenstockError | None = None
         self._thread = threading.Thread(target=self._run, name="penstock-follow", daemon=True)
@@ -170,6 +178,7 @@ class Follower:
             for listener in listeners:
                 if listener.start < batch.last:
                     self._call(listener, batch)
+            self._wake_in_turn()
             if self._closed:
                 return
 
@@ -183,6 +192,17 @@ class Follower:
         for listener in listeners:
             if listener.lapsed is not None:
                 listener.lapsed()
+
+    def rouse(self, tail: Tail) -> None:
+        """In a callback: wake the owner of a tail when all listeners have the batch, and in its turn."""
+        self._asleep.append(tail)
+
+    def _wake_in_turn(self) -> None:
+        asleep, self._asleep = self._asleep, []
+        for tail, following in pairwise(asleep):
+            tail.following = following
+        if asleep:
+            asleep[0].wake()
 
     def _call(self, listener: Listener, batch: ChangeBatch) -> None:
         try:
@@ -206,6 +226,9 @@ class Tail:
         self._wake = threading.Lock()
         self._wake.acquire()
         self._asleep = False
+        self._woken = False
+        # Whose owner is woken by ours.
+        self.following: Tail | None = None
         self._queue: deque[ChangeBatch] = deque()
         self._queue_bytes = 0
         # Batches up to here were dropped from the queue, or came before we listened: they are read from the files.
@@ -265,7 +288,14 @@ class Tail:
             self._queue_bytes += len(batch.rows)
             if self._queue_bytes > self._queue_bytes_max and len(self._queue) > 1:
                 self._drop_queue()
-            self._rouse()
+            if self._asleep:
+                self._asleep = False
+                self._follower.rouse(self)
+
+    def wake(self) -> None:
+        """Let the owner go on: called once for each time that it was asleep and is to be roused."""
+        self._woken = True
+        self._wake.release()
 
     def _fail(self, error: PenstockError) -> None:
         """From the follower's thread: nothing more will come."""
@@ -283,21 +313,41 @@ class Tail:
         """Wake the owner if it sleeps. The mutex is held."""
         if self._asleep:
             self._asleep = False
-            self._wake.release()
+            self.wake()
 
     def _sleep(self, timeout_s: float | None) -> bool:
         """Wait to be roused; False after the timeout. The mutex is held, but not while waiting."""
-        self._asleep = True
+        self._asleep, self._woken = True, False
         self._mutex.release()
         try:
             roused = self._wake.acquire(timeout=-1 if timeout_s is None else timeout_s)
-        finally:
-            self._mutex.acquire()
-        if not roused and not self._asleep:
-            # Roused at the very last moment.
-            roused = self._wake.acquire()
+            self._pass_on()
+        except BaseException:
+            # Nobody can tell whether the wake-up was taken, if there was one.
+            self._get_up(_TAKEN_S)
+            raise
+        return self._get_up() if not roused else self._up()
+
+    def _get_up(self, taken_s: float = -1) -> bool:
+        """Take the mutex again, and the wake-up if one is on its way: others wait behind it. Whether one was."""
+        self._mutex.acquire()
+        if not self._asleep:
+            self._mutex.release()
+            self._wake.acquire(timeout=taken_s if self._woken else -1)
+            self._pass_on()
+            return self._up()
         self._asleep = False
-        return roused
+        return False
+
+    def _up(self) -> bool:
+        self._mutex.acquire()
+        return True
+
+    def _pass_on(self) -> None:
+        """Wake whoever comes next, if this tail was in a row of sleepers."""
+        following, self.following = self.following, None
+        if following is not None:
+            following.wake()
 
     def _drop_queue(self) -> None:
         self._queue.clear()

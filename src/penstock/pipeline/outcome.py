@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -59,7 +59,10 @@ class Outcome:
 
 def to_arrow(outcomes: Iterable[Outcome]) -> pa.RecordBatch:
     """Outcomes as rows."""
-    return pa.RecordBatch.from_pylist([asdict(outcome) for outcome in outcomes], SCHEMA)
+    rows = [(one.bucket, one.kind, one.name, one.count, one.size, one.data) for one in outcomes]
+    columns = zip(*rows, strict=True) if rows else [()] * len(SCHEMA)
+    made = [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)]
+    return pa.RecordBatch.from_arrays(made, schema=SCHEMA)
 
 
 def from_spark(rows: Iterable[Any]) -> pa.Table:

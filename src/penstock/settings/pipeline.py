@@ -65,8 +65,9 @@ class PipelineSettings(Section):
     """How often to look for new changes, at the least; a batch that takes longer is followed by the next at once."""
     linger_s: float = Field(default=2.0, ge=0, le=86_400)
     """Where many tables change all the time, batches begin less often, so that each table gives more at a time and
-    costs less: 10 ms apart for every table, up to this. Changes that come after a pause are taken at once, only a burst
-    of thousands is waited for, up to half a second. 0: nothing waits."""
+    costs less: until batches take two fifths of the time, but no more than 10 ms apart for every table, and than this.
+    Changes that come after a pause are taken at once, only a burst of thousands is waited for, up to half a second.
+    0: nothing waits."""
     rows_per_batch: int = Field(default=500_000, ge=1)
     """A micro-batch takes at most about so many changes, of all nodes together."""
     bytes_per_batch: int = Field(default=256 << 20, ge=1 << 16)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import CorruptCheckpoint, InvalidSetting
+from penstock.fold import state_file
 from penstock.fold.bucket import BucketState
 from penstock.fold.state import StateStore
 from penstock.model import types
@@ -117,6 +118,16 @@ def test_a_run_file_that_was_cut_is_refused(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(CorruptCheckpoint, match="bytes instead of"):
         pipeline.fold(runs_of(SCHEMA, "n1", [change(1, 2)], 1), 0)
+
+
+def test_a_run_file_whose_schema_is_damaged_is_named_as_damaged(tmp_path: Path) -> None:
+    Pipeline(str(tmp_path), 1, RecordType.CHANGE).fold(runs_of(SCHEMA, "n1", [change(1, 1)], 1), 0)
+    (path,) = (tmp_path / "runs").iterdir()
+    path.write_bytes(path.read_bytes().replace(b'"role"', b'"rule"'))
+    # Another process: one that has the file open knows it already.
+    state_file._open.clear()
+    with pytest.raises(CorruptCheckpoint, match="InvalidSchema"):
+        BucketState.open(str(tmp_path), 0, 1).tables()
 
 
 def test_a_damaged_run_file_is_found_when_it_is_merged(tmp_path: Path) -> None:

@@ -222,3 +222,64 @@ def test_cursor_goes_on_when_an_empty_file_was_made_anew(tmp_path: Path) -> None
             assert sample.numbers(cursor.read()) == [2]
         cursor.close()
     log.close()
+
+
+class _InterruptedLock:
+    """A lock whose first wait, once somebody has decided to end it, ends with an interruption instead."""
+
+    def __init__(self, tail: Tail, *, taken: bool) -> None:
+        self._tail = tail
+        self._taken = taken
+        self._lock = threading.Lock()
+        self._lock.acquire()
+        self._interrupted = False
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        if self._interrupted:
+            return self._lock.acquire(blocking, timeout)
+        self._interrupted = True
+        if self._taken:
+            self._lock.acquire()
+        else:
+            while self._tail._asleep:
+                threading.Event().wait(0.001)
+        raise KeyboardInterrupt
+
+    def release(self) -> None:
+        self._lock.release()
+
+
+@pytest.mark.parametrize("taken", [False, True])
+def test_owners_behind_one_that_is_interrupted_are_woken_all_the_same(tmp_path: Path, taken: bool) -> None:
+    directory = str(tmp_path / "log")
+    got: list[list[int]] = [[] for _ in range(5)]
+    interrupted: list[int] = []
+
+    def iterate(place: int, tail: Tail) -> None:
+        while len(got[place]) < 2:
+            try:
+                batch = tail.next()
+            except KeyboardInterrupt:
+                interrupted.append(place)
+                return
+            assert batch is not None
+            got[place] += sample.numbers([batch])
+
+    with TableLog.open(directory, sample.SCHEMA) as log:
+        log.append(sample.batch(0))
+        with Follower(directory) as follower:
+            tails = [Tail(follower, follower.position) for _ in got]
+            tails[2]._wake = _InterruptedLock(tails[2], taken=taken)  # type: ignore[assignment]
+            threads = [threading.Thread(target=iterate, args=one) for one in enumerate(tails)]
+            for thread in threads:
+                thread.start()
+            while not all(tail._asleep for tail in tails):
+                threading.Event().wait(0.001)
+            log.append(sample.batch(1))
+            log.append(sample.batch(2))
+            for thread in threads:
+                thread.join(30)
+            for tail in tails:
+                tail.close()
+    assert interrupted == [2]
+    assert got == [[1, 2], [1, 2], [], [1, 2], [1, 2]]

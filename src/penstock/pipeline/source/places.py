@@ -32,8 +32,9 @@ from penstock.system.files import OsFiles
 if TYPE_CHECKING:
     from penstock.pipeline.source.remote import Access
 
-# Readers that one process keeps: each has at most one open file.
-_READERS_MAX = 128
+# Readers that one process keeps, more than most pipelines have logs: where each batch has all of them, one less would
+# mean to make every one of them anew for each batch. Between two tasks none has an open file.
+_READERS_MAX = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +231,10 @@ _task_readers: OrderedDict[Address, LogReader] = OrderedDict()
 
 
 def open_reader(address: Address, how: Access) -> LogReader:
-    """A reader for a task. Spark's workers live on, so the readers of their last tasks are kept."""
+    """A reader for a task, who closes it when it is done: it stays of use then, and opens again what it needs.
+
+    Spark's workers live on, so the readers of their last tasks are kept, with what they know of their logs.
+    """
     return _kept(_task_readers, address, lambda: _reader(address, how))
 
 

@@ -37,9 +37,12 @@ log = Logger()
 COMMIT_S = 10.0
 # So many agents are asked at the same time.
 ASKED_MAX = 16
-# How much longer batches are apart for each table beyond the first, as far as the options let them linger. A table
-# costs a batch one to two milliseconds.
+# How much longer batches are apart for each table beyond the first, at the most and as far as the options let them
+# linger. A table costs a batch one to two milliseconds.
 TABLE_S = 0.01
+# Where tables cost less than that, or the machine is quicker, batches need not be so far apart: they linger until
+# batches take this share of the time.
+BUSY_SHARE = 0.4
 # As long as so many changes come between two looks, a batch after a pause waits for more, but no longer than this.
 BURST_ROWS = 1_000
 BURST_S = 0.5
@@ -97,6 +100,10 @@ class Planner:
         # When the last batch was planned, and whether it took all that there was.
         self._batch_at = -math.inf
         self._took_all = True
+        # How long it took until the query asked for more; None while it is under way.
+        self._busy_s: float | None = 0.0
+        # Until when the next one waits, whatever else comes.
+        self._lingers_to = -math.inf
         # When there was last nothing new, and how many changes waited at the last look.
         self._idle_at = -math.inf
         self._waiting = 0
@@ -144,6 +151,12 @@ class Planner:
             return self._latest(start, limits)
 
     def _latest(self, start: Mapping[str, Reach], limits: Limits) -> dict[str, Reach]:
+        now = self._monotonic()
+        if self._busy_s is None:
+            self._busy_s = now - self._batch_at
+        if now < self._lingers_to and self._target is None:
+            # To look at hundreds of logs costs something too.
+            return dict(start)
         seen = self.look()
         out = self._still_there(start)
         left = self._held.tables | self._set_back.apply(out)
@@ -173,7 +186,7 @@ class Planner:
             out[backlog.address.log_id] = self._check(backlog, backlog.within_era(end), False)
         self._turn += 1
         if backlogs:
-            self._batch_at, self._waiting = self._monotonic(), 0
+            self._batch_at, self._waiting, self._busy_s = self._monotonic(), 0, None
             self._took_all = all(out[one.address.log_id].last >= one.end.last for one in backlogs)
         return out
 
@@ -190,7 +203,9 @@ class Planner:
         if paused and self._waiting - before >= BURST_ROWS and now - self._idle_at < min(longest, BURST_S):
             return True
         tables = len({one.address.table for one, _, _ in news})
-        return now - self._batch_at < min(longest, (tables - 1) * TABLE_S)
+        # More tables can only make it later.
+        self._lingers_to = self._batch_at + min(longest, (tables - 1) * TABLE_S, (self._busy_s or 0.0) / BUSY_SHARE)
+        return now < self._lingers_to
 
     def partitions(self, start: Mapping[str, Reach], end: Mapping[str, Reach]) -> list[list[Piece]]:
         """What to read between two offsets, divided among tasks."""

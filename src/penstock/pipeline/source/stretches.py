@@ -123,6 +123,8 @@ def _blocks(reader: LogReader, stretch: Stretch) -> Iterator[tuple[Block, int, i
         raise refused(error, "reading a file of the log", reader.path(number)) from error
     finally:
         file.close()
+        # Readers are kept from task to task, and there may be many.
+        reader.close()
 
 
 @dataclass(slots=True)

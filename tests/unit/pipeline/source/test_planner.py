@@ -6,6 +6,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from structlog.testing import capture_logs
@@ -216,6 +217,36 @@ def test_batches_of_many_tables_begin_the_later_the_more_tables_there_are(tmp_pa
     tables.now += 5
     tables.write()
     assert tables.batch() == 11
+
+
+def test_batches_of_many_tables_begin_the_sooner_the_less_time_the_last_one_took(tmp_path: Path) -> None:
+    tables = Tables(tmp_path, 2.0)
+    assert tables.batch() == 11
+    tables.now += 0.02
+    assert tables.batch() == 0
+    tables.write()
+    tables.now += 0.02
+    assert tables.batch() == 0
+    # Two fifths of a twentieth of a second were what the last batch took.
+    tables.now += 0.011
+    assert tables.batch() == 11
+
+
+def test_a_query_that_lingers_does_not_look_at_the_logs_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables = Tables(tmp_path, 2.0)
+    assert tables.batch() == 11
+    tables.write()
+    tables.now += 0.04
+    assert tables.batch() == 0
+    look = Mock(wraps=tables.plan.look)
+    monkeypatch.setattr(tables.plan, "look", look)
+    tables.write()
+    tables.now += 0.05
+    assert (tables.batch(), look.call_count) == (0, 0)
+    tables.now += 0.011
+    assert (tables.batch(), look.call_count) == (22, 1)
 
 
 def test_no_table_waits_longer_than_the_query_lingers(tmp_path: Path) -> None:
