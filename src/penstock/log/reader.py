@@ -213,8 +213,12 @@ class LogReader:
         """All data files, oldest first."""
         infos = []
         for number in self.numbers():
-            heading = self.heading(number)
-            file = self.open(number)
+            try:
+                heading = self.heading(number)
+                file = self.open(number)
+            except ChangesLost:
+                # Retention has removed it since the names were listed.
+                continue
             try:
                 size = file.size()
             finally:
