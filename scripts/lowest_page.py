@@ -20,8 +20,8 @@ _HEAD = """# Lowest versions
 
 `make test-lowest` installs the lowest version of every package that `pyproject.toml` declares, for itself and for the
 extras {extras}, and runs the unit tests of settings, command line, HTTP
-and listener, formats, filters, statements, change log, capture and pipeline with them. Tests on real servers run with the
-versions of the lock alone. The last time, with Python {python}: {passed}.
+and listener, formats, filters, statements, change log, capture and pipeline with them. Tests on real servers run with
+the versions of the lock alone. The last time, with Python {python}: {passed}.
 
 | package | version |
 | --- | --- |
