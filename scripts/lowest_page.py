@@ -18,8 +18,10 @@ _HEAD = """# Lowest versions
 
 <!-- Made by scripts/lowest_page.py; `make test-lowest` writes it. -->
 
-`make test-lowest` installs the lowest version of every package that `pyproject.toml` declares and runs tests with them.
-The last time, with Python {python}: {passed}.
+`make test-lowest` installs the lowest version of every package that `pyproject.toml` declares, for itself and for the
+extras {extras}, and runs the unit tests of settings, command line, HTTP
+and listener, formats, filters, statements, change log, capture and pipeline with them. Tests on real servers run with
+the versions of the lock alone. The last time, with Python {python}: {passed}.
 
 | package | version |
 | --- | --- |
@@ -33,7 +35,9 @@ def page(versions: str, said: str) -> str:
     names = {re.split(r"[^\w.-]", line)[0].lower() for line in lines}
     found = dict(line.strip().lower().split("==") for line in versions.splitlines() if "==" in line)
     passed = said.strip().splitlines()[-1].strip("= ")
-    head = _HEAD.format(python=platform.python_version(), passed=re.sub(r" in [\d.]+s.*", "", passed))
+    head = _HEAD.format(
+        extras=", ".join(EXTRAS), python=platform.python_version(), passed=re.sub(r" in [\d.]+s.*", "", passed)
+    )
     return head + "".join(f"| {name} | {found[name]} |\n" for name in sorted(names & found.keys()))
 
 

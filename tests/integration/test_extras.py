@@ -2,6 +2,9 @@
 
 A command whose extras are there does its work, or fails at what is really missing: a node, a broker. One whose extras
 are not there says so in one sentence with the line that installs them, before anything begins.
+
+Commands of one environment are forked from one process that has imported the command line, which takes most of the time
+of a start; those that stay, and those that start Spark, are started alone.
 """
 
 from __future__ import annotations
@@ -11,8 +14,11 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Self
 
 import pytest
 import typer.main
@@ -20,6 +26,7 @@ import typer.main
 from penstock.cli.main import app
 from penstock.system.extras import PACKAGES
 from tests import clean_environment
+from tests.command_starts import CommandStarts
 
 SETTINGS = """
 [agent]
@@ -153,45 +160,72 @@ def place(logs: Path, tmp_path: Path) -> Path:
     return home
 
 
-def outcome(python: Path, start: Start, place: Path) -> subprocess.CompletedProcess[str]:
-    """What the command printed, and its code; one that stays is ended once it has printed what it should."""
-    command = [str(python), "-m", "penstock", *shlex.split(start.arguments)]
-    # As text: services, too, tell in one line what ends them.
-    variables = {**clean_environment.variables_without_ours(), "PENSTOCK_LOG_FORMAT": "text"}
-    if not start.stays:
-        return subprocess.run(command, cwd=place, env=variables, capture_output=True, text=True, check=False)
-    with subprocess.Popen(
-        command, cwd=place, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        first = process.stdout.readline()
-        process.send_signal(signal.SIGTERM)
-        rest, errors = process.communicate()
-    return subprocess.CompletedProcess(command, process.returncode, first + rest, errors)
+@pytest.fixture
+def commands(place: Path) -> Iterator[Callable[[Path], Commands]]:
+    """The commands of an environment, by its Python; all that was started is ended after the test."""
+    with ExitStack() as stack:
+        yield lambda python: stack.enter_context(Commands(python, place))
 
 
-def check_works(python: Path, start: Start, place: Path) -> None:
-    done = outcome(python, start, place)
-    told = done.stdout + done.stderr
-    # On a busy machine a process of Spark's may fail in its own words, and the batch is done again.
-    assert "spark" in start.needs or "Traceback" not in told, told
-    assert "not installed" not in told, told
-    assert start.prints in told, f"{start.arguments}: {told}"
-    assert done.returncode == start.code, f"{start.arguments}: {told}"
+class Commands:
+    """Runs starts in one environment, in `place`."""
 
+    def __init__(self, python: Path, place: Path) -> None:
+        # As text: services, too, tell in one line what ends them.
+        self._variables = {**clean_environment.variables_without_ours(), "PENSTOCK_LOG_FORMAT": "text"}
+        self._forked = CommandStarts(python, place, self._variables)
+        self._python = python
+        self._place = place
 
-def check_refused(python: Path, start: Start, lacking: set[str], place: Path) -> None:
-    before = sorted(place.rglob("*"))
-    done = outcome(python, start, place)
-    line, hint = done.stderr.splitlines()
-    assert done.returncode == 1, done.stderr
-    assert done.stdout == ""
-    assert line.startswith("penstock: ")
-    assert line.endswith(f'not installed: pip install "penstock[{",".join(sorted(lacking))}]"')
-    assert hint.startswith("  hint: ")
-    for package in (package for extra in lacking for package in PACKAGES[extra].values()):
-        assert package in line
-    assert sorted(place.rglob("*")) == before
+    def __enter__(self) -> Self:
+        self._forked.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._forked.__exit__(*error)
+
+    def outcome(self, start: Start, *, alone: bool = False) -> subprocess.CompletedProcess[str]:
+        """What the command printed, and its code; one that stays is ended once it has printed what it should."""
+        arguments = shlex.split(start.arguments)
+        if not start.stays and not alone:
+            return self._forked.run(arguments)
+        with subprocess.Popen(
+            [str(self._python), "-m", "penstock", *arguments],
+            cwd=self._place,
+            env=self._variables,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process:
+            first = ""
+            if start.stays:
+                assert process.stdout is not None
+                first = process.stdout.readline()
+                process.send_signal(signal.SIGTERM)
+            rest, errors = process.communicate()
+        return subprocess.CompletedProcess(arguments, process.returncode, first + rest, errors)
+
+    def check_works(self, start: Start) -> None:
+        done = self.outcome(start, alone="spark" in start.needs)
+        told = done.stdout + done.stderr
+        # On a busy machine a process of Spark's may fail in its own words, and the batch is done again.
+        assert "spark" in start.needs or "Traceback" not in told, told
+        assert "not installed" not in told, told
+        assert start.prints in told, f"{start.arguments}: {told}"
+        assert done.returncode == start.code, f"{start.arguments}: {told}"
+
+    def check_refused(self, start: Start, lacking: set[str], *, alone: bool) -> None:
+        before = sorted(self._place.rglob("*"))
+        done = self.outcome(start, alone=alone)
+        line, hint = done.stderr.splitlines()
+        assert done.returncode == 1, done.stderr
+        assert done.stdout == ""
+        assert line.startswith("penstock: ")
+        assert line.endswith(f'not installed: pip install "penstock[{",".join(sorted(lacking))}]"')
+        assert hint.startswith("  hint: ")
+        for package in (package for extra in lacking for package in PACKAGES[extra].values()):
+            assert package in line
+        assert sorted(self._place.rglob("*")) == before
 
 
 def test_every_command_is_started() -> None:
@@ -210,10 +244,10 @@ def test_every_command_is_started() -> None:
     assert [leaf for leaf in leaves if not any(f"{text} ".startswith(f"{leaf} ") for text in started)] == []
 
 
-def test_without_any_extra_what_needs_none_works(place: Path, tmp_path: Path) -> None:
-    python = clean_environment.make(tmp_path / "environment", ())
+def test_without_any_extra_what_needs_none_works(commands: Callable[[Path], Commands], tmp_path: Path) -> None:
+    plain = commands(clean_environment.make(tmp_path / "environment", ()))
     for start in PLAIN:
-        check_works(python, start, place)
+        plain.check_works(start)
 
 
 @pytest.mark.parametrize(
@@ -222,21 +256,27 @@ def test_without_any_extra_what_needs_none_works(place: Path, tmp_path: Path) ->
     ids=lambda extras: extras[0] if extras else "none",
 )
 def test_a_command_whose_extra_is_missing_says_so_before_anything_begins(
-    extras: tuple[str, ...], place: Path, tmp_path: Path
+    extras: tuple[str, ...], commands: Callable[[Path], Commands], tmp_path: Path
 ) -> None:
-    python = clean_environment.make(tmp_path / "environment", extras)
-    for start in NEEDING:
-        # With another extra that it does not need, it says the same as with none.
-        if (lacking := set(start.needs) - set(extras)) and (not extras or lacking != set(start.needs)):
-            check_refused(python, start, lacking, place)
+    with_extras = commands(clean_environment.make(tmp_path / "environment", extras))
+    # With another extra that it does not need, a command says the same as with none.
+    lacking = {
+        start: missing
+        for start in NEEDING
+        if (missing := set(start.needs) - set(extras)) and (not extras or missing != set(start.needs))
+    }
+    for number, (start, missing) in enumerate(lacking.items()):
+        with_extras.check_refused(start, missing, alone=number == 0)
 
 
 @pytest.mark.parametrize("needs", sorted({start.needs for start in NEEDING}), ids="+".join)
-def test_a_command_works_with_what_its_extras_declare(needs: tuple[str, ...], place: Path, tmp_path: Path) -> None:
-    python = clean_environment.make(tmp_path / "environment", needs)
+def test_a_command_works_with_what_its_extras_declare(
+    needs: tuple[str, ...], commands: Callable[[Path], Commands], tmp_path: Path
+) -> None:
+    with_extras = commands(clean_environment.make(tmp_path / "environment", needs))
     for start in NEEDING:
         if start.needs == needs and start.runs:
-            check_works(python, start, place)
+            with_extras.check_works(start)
 
 
 def test_a_client_of_spark_connect_has_what_it_imports(tmp_path: Path) -> None:

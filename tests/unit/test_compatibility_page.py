@@ -7,9 +7,12 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.version import Version
 
 from penstock.capture.cassandra.segments.segment import FORMATS
 from penstock.sandbox import cassandra_jars
+from scripts import lowest_page
 from testkit import apicurio_registry, elasticsearch_server, kafka_broker, opensearch_server
 from tests.integration.cassandra.variants import VARIANTS
 from tests.integration.pipeline import delta_spark
@@ -80,3 +83,16 @@ def test_pythons_are_those_that_are_declared() -> None:
 
 def test_the_driver_is_the_locked_one() -> None:
     assert f"scylla-driver {LOCKED['scylla-driver']} is tested" in PAGE
+
+
+def test_the_lowest_versions_that_were_tried_are_the_lowest_that_are_declared() -> None:
+    tried = dict(re.findall(r"^\| ([\w-]+) \| ([\d.]+) \|$", lowest_page.PAGE.read_text("utf-8"), re.MULTILINE))
+    lines = list(PROJECT["dependencies"])
+    for extra in lowest_page.EXTRAS:
+        lines += PROJECT["optional-dependencies"][extra]
+    declared = {}
+    for requirement in map(Requirement, lines):
+        (declared[requirement.name],) = [one.version for one in requirement.specifier if one.operator in (">=", "==")]
+    assert {name: Version(version) for name, version in tried.items()} == {
+        name: Version(version) for name, version in declared.items()
+    }

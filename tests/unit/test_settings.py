@@ -49,6 +49,8 @@ def test_empty_and_foreign_variables_are_left_alone() -> None:
         ('[listener]\ntls_key_file = "k"', "setting listener: tls_certificate_file and tls_key_file go together"),
         ('[functions]\nf = "import os"', "setting functions.f: string should match pattern"),
         ("log = 3", "setting log: input should be a valid dictionary"),
+        (f"a = {'[' * 5000}", "settings nest too deeply"),
+        (f"{'a.' * 5000}a = 1", "settings nest too deeply"),
         ("\n[log\n", "the settings file is not TOML: Expected ']' at the end of a table declaration (at line 2"),
     ],
 )

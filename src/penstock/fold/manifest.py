@@ -16,7 +16,7 @@ from typing import Any
 
 from penstock.errors import CorruptCheckpoint
 from penstock.fold.state_file import RunId
-from penstock.system import written_once
+from penstock.system import json_text, written_once
 from penstock.system.checksum import crc32
 from penstock.system.files import OsFiles, make_durable_directory
 
@@ -82,7 +82,7 @@ def read(directory: str, batch: int) -> Manifest:
         body, _, crc = content.rstrip(b"\n").rpartition(b"\n")
         if int(crc, 16) != crc32(body):
             raise ValueError("its checksum does not match")
-        data = json.loads(body)
+        data = json_text.parse(body)
         if data["format"] != FORMAT:
             raise ValueError("it is of another format")
         state = {int(bucket): BucketRuns.from_json(one) for bucket, one in data["state"].items()}

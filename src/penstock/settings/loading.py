@@ -73,11 +73,13 @@ def trace(
         if isinstance(group, dict):
             group[field] = value
             origins[section, field] = {"variable": variable}
-    tree = resolve(tree, os.environ if environ is None else environ)
     try:
+        tree = resolve(tree, os.environ if environ is None else environ)
         return Loaded(Settings.model_validate(tree), origins)
     except ValidationError as error:
         raise _refusal(error, file, origins) from error
+    except RecursionError as error:
+        raise InvalidSetting("settings nest too deeply", file=file) from error
 
 
 def read_toml(file: str) -> dict[str, Any]:
@@ -86,6 +88,8 @@ def read_toml(file: str) -> dict[str, Any]:
         return tomllib.loads(Path(file).read_text(encoding="utf-8"))
     except tomllib.TOMLDecodeError as error:
         raise InvalidSetting(f"the settings file is not TOML: {error}", file=file) from error
+    except RecursionError as error:
+        raise InvalidSetting("settings nest too deeply", file=file) from error
     except UnicodeDecodeError as error:
         raise InvalidSetting("the settings file is not UTF-8 text", file=file, offset=error.start) from error
     except OSError as error:

@@ -15,6 +15,7 @@ from penstock.model.position import START, Position
 from penstock.settings import LogSettings
 from penstock.system.files import OsFiles
 from tests import sample
+from tests.numbered import fill
 
 COUNT = 600
 
@@ -205,3 +206,15 @@ def test_a_reader_that_lives_long_holds_no_headings_of_files_that_are_gone(tmp_p
         held = {one.number for one in gc.get_objects() if type(one) is Heading and one.log == reader.log_id}
     assert position.file == 200
     assert len(held) < 40
+
+
+def test_files_that_retention_removes_meanwhile_are_not_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(str(tmp_path / "log"), 12)
+    reader = LogReader(str(tmp_path / "log"))
+    listed = reader.numbers()
+    for number in listed[:2]:
+        Path(reader.path(number)).unlink()
+    answers = iter([listed])
+    there = reader.numbers
+    monkeypatch.setattr(reader, "numbers", lambda: next(answers, None) or there())
+    assert [info.number for info in reader.files()] == listed[2:]

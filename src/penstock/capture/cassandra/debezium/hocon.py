@@ -19,6 +19,11 @@ from penstock.errors import InvalidSetting
 BYTES_MAX = 1 << 20
 _DEPTH_MAX = 32
 _REFERENCES_MAX = 32
+# Keys of the driver have some fifty characters; each of their parts is looked at.
+_KEY_CHARS_MAX = 1024
+# How many characters and pieces substitutions may come to: a few lines that each name the one before twice would come
+# to billions.
+_RESOLVED_MAX = 1 << 20
 # What HOCON forbids outside of quotes; a dollar is only allowed as the begin of a substitution.
 _SPECIAL = '$"{}[]:=,+#`^?!@*&\\'
 _ESCAPES = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
@@ -52,6 +57,7 @@ class Document:
     file: Path
     environ: Mapping[str, str]
     values: dict[str, _Value] = field(default_factory=dict)
+    _resolved: int = 0
 
     def paths(self) -> list[str]:
         """Every path that has a value, in the file's order."""
@@ -86,6 +92,11 @@ class Document:
             raise InvalidSetting("substitutions go in a circle", file=self.file, line=line)
         parts: list[str] = []
         for piece in pieces:
+            self._resolved += 1
+            if self._resolved > _RESOLVED_MAX:
+                raise InvalidSetting(
+                    f"substitutions come to more than {_RESOLVED_MAX} characters", file=self.file, line=line
+                )
             if isinstance(piece, str):
                 parts.append(piece)
                 continue
@@ -97,6 +108,7 @@ class Document:
                 found = self.environ.get(piece.path)
             if found is not None:
                 parts.append(found)
+                self._resolved += len(found)
             elif not piece.optional:
                 raise InvalidSetting(f"nothing sets ${{{piece.path}}}", file=self.file, line=line)
         return "".join(parts) if parts or not pieces else None
@@ -122,6 +134,10 @@ class _Parser:
         self._text = text
         self._at = 0
         self._document = document
+        # By the path of an object, what is set directly below it: objects and values.
+        self._below: dict[str, set[str]] = {}
+        # The line of a place that was asked for before.
+        self._counted = (0, 1)
 
     def parse(self) -> Document:
         self._skip()
@@ -157,6 +173,8 @@ class _Parser:
         elif not self._text.startswith("{", self._at):
             raise self._wrong("= or { is missing after a key")
         name = ".".join(key)
+        if len(name) > _KEY_CHARS_MAX:
+            raise self._wrong(f"a key has more than {_KEY_CHARS_MAX} characters")
         if self._take("{"):
             self._document.values.pop(name, None)
             self._members(key, "}", depth + 1)
@@ -175,10 +193,16 @@ class _Parser:
 
     def _set(self, name: str, value: _Value) -> None:
         values = self._document.values
-        for other in [other for other in values if other.startswith(f"{name}.")]:
-            del values[other]
-        values.pop(name, None)
+        # A value takes the place of the object that its path was.
+        below = [name]
+        while below:
+            path = below.pop()
+            values.pop(path, None)
+            below += self._below.pop(path, ())
         values[name] = value
+        while name and name not in self._below.setdefault(parent := name.rpartition(".")[0], set()):
+            self._below[parent].add(name)
+            name = parent
 
     def _key(self) -> list[str]:
         parts: list[str] = []
@@ -305,7 +329,11 @@ class _Parser:
         return True
 
     def _line(self) -> int:
-        return self._text.count("\n", 0, self._at) + 1
+        at, line = self._counted
+        if self._at < at:
+            at, line = 0, 1
+        self._counted = (self._at, line + self._text.count("\n", at, self._at))
+        return self._counted[1]
 
     def _wrong(self, what: str) -> InvalidSetting:
         return InvalidSetting(what, file=self._document.file, line=self._line())

@@ -11,7 +11,6 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from penstock.errors import InvalidSetting
@@ -23,6 +22,14 @@ _BYTES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 _SECONDS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 # Cassandra's own default for cdc_total_space: this, or an eighth of the volume when that is less.
 _TOTAL_SPACE_DEFAULT = 4096 << 20
+# The file of Cassandra 6 has some hundred kilobytes, nearly all of them comments.
+_FILE_BYTES_MAX = 1 << 20
+# No setting nests as deeply as this; the parser looks at all open brackets for every word.
+_DEPTH_MAX = 50
+# YAML lets a few lines that each merge the one before twice come to billions of entries, and writes numbers to the base
+# of 60, of which long ones cost more than their length.
+_MERGED_MAX = 10_000
+_NUMBER_CHARS_MAX = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,18 +77,52 @@ def load(file: str) -> CassandraYaml:
     import yaml
 
     try:
-        content = yaml.safe_load(Path(file).read_text(encoding="utf-8"))
+        with open(file, "rb") as opened:
+            data = opened.read(_FILE_BYTES_MAX + 1)
+        if len(data) > _FILE_BYTES_MAX:
+            raise InvalidSetting(f"cassandra.yaml has more than {_FILE_BYTES_MAX} bytes", file=file)
+        content = _parse(data.decode("utf-8"))
     except OSError as error:
         raise InvalidSetting(f"cannot read cassandra.yaml: {error.strerror}", file=file) from error
     except UnicodeDecodeError as error:
         raise InvalidSetting("cassandra.yaml is not UTF-8 text", file=file, offset=error.start) from error
-    except (yaml.YAMLError, RecursionError) as error:
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
         line = None if mark is None else mark.line + 1
         raise InvalidSetting("cassandra.yaml is not YAML", file=file, line=line) from error
     if not isinstance(content, dict):
         raise InvalidSetting("cassandra.yaml holds no settings", file=file)
     return _understood(content, file)
+
+
+def _parse(text: str) -> Any:
+    """What the text says. Raises YAMLError, RecursionError or ValueError when it says nothing that makes sense."""
+    import yaml
+
+    class Loader(yaml.SafeLoader):  # type: ignore[misc]
+        merged = 0
+
+        def fetch_flow_collection_start(self, token: type[yaml.Token]) -> None:
+            if self.flow_level >= _DEPTH_MAX:
+                raise yaml.scanner.ScannerError(None, None, "brackets nest too deeply", self.get_mark())
+            super().fetch_flow_collection_start(token)
+
+        def flatten_mapping(self, node: yaml.MappingNode) -> None:
+            super().flatten_mapping(node)
+            self.merged += len(node.value)
+            if self.merged > _MERGED_MAX:
+                raise yaml.constructor.ConstructorError(None, None, "too many entries", node.start_mark)
+
+        def construct_number(self, node: yaml.ScalarNode) -> int | float:
+            if len(node.value) > _NUMBER_CHARS_MAX:
+                raise yaml.constructor.ConstructorError(None, None, "a number of too many digits", node.start_mark)
+            whole = node.tag.endswith(":int")
+            number: int | float = self.construct_yaml_int(node) if whole else self.construct_yaml_float(node)
+            return number
+
+    for tag in ("int", "float"):
+        Loader.add_constructor(f"tag:yaml.org,2002:{tag}", Loader.construct_number)
+    return yaml.load(text, Loader)  # noqa: S506 - a safe loader with bounds
 
 
 def node_directories(settings: CassandraSettings, node: CassandraYaml | None) -> NodeDirectories:
@@ -215,7 +256,7 @@ def _period(content: Mapping[str, Any], key: str, file: str) -> float | None:
 def _quantity(value: object, units: Mapping[str, float], default: str, key: str, file: str) -> float | None:
     if value is None:
         return None
-    match = _QUANTITY.fullmatch(str(value))
+    match = None if isinstance(value, dict | list) else _QUANTITY.fullmatch(str(value))
     unit = units.get(match[2] or default) if match is not None else None
     if match is None or unit is None:
         raise InvalidSetting(f"{key} of cassandra.yaml is no quantity with a unit that Cassandra knows", file=file)
@@ -232,10 +273,9 @@ def _key_store(options: object, file: str) -> KeyStoreFacts | None:
     parameters = given[0] if isinstance(given, list) and given else given
     if not isinstance(parameters, dict) or "keystore" not in parameters:
         raise InvalidSetting("transparent_data_encryption_options of cassandra.yaml name no keystore", file=file)
-    key_password = parameters.get("key_password")
     return KeyStoreFacts(
-        str(parameters["keystore"]),
-        str(parameters.get("keystore_password", "")),
-        str(parameters.get("store_type", "JCEKS")),
-        None if key_password is None else str(key_password),
+        _text(parameters, "keystore", file) or "",
+        _text(parameters, "keystore_password", file) or "",
+        _text(parameters, "store_type", file) or "JCEKS",
+        _text(parameters, "key_password", file),
     )

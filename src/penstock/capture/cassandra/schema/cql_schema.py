@@ -23,12 +23,30 @@ from penstock.model.schema import Column, Role, TableId, TableSchema
 _TYPE_ENDS = (",", ")", "STATIC", "PRIMARY", "MASKED", "CHECK", "NOT", "USING", "WITH", "AND")
 
 # From 4.0 on DESCRIBE hides tables with COMPACT STORAGE in a comment; their log is to be read all the same.
-_OMITTED = re.compile(r"/\*(\s*Warning: Table \S+ omitted because.*?)(CREATE TABLE .*?)\*/", re.DOTALL)
+_OMITTED = re.compile(r"\s*Warning: Table \S+ omitted because")
+_HIDDEN = "CREATE TABLE "
 
 
-def _uncovered(match: re.Match[str]) -> str:
-    """The statement in such a comment, on its own lines."""
-    return "\n" * match[1].count("\n") + match[2]
+def _uncovered(text: str) -> str:
+    """The script with the statements in such comments, each on its own lines."""
+    parts: list[str] = []
+    at = begin = end = hidden = 0
+    while (begin := text.find("/*", begin)) >= 0:
+        begin += 2
+        # What was found once is not looked for again: a script of nothing but begins takes no longer for it.
+        end = end if end >= begin else text.find("*/", begin)
+        if end < 0:
+            break
+        warning = _OMITTED.match(text, begin, end)
+        if warning is None:
+            continue
+        hidden = hidden if hidden >= warning.end() else text.find(_HIDDEN, warning.end())
+        if hidden < 0:
+            break
+        if hidden < end:
+            parts += text[at : begin - 2], "\n" * text.count("\n", begin, hidden), text[hidden:end]
+            at = begin = end + 2
+    return "".join(parts) + text[at:]
 
 
 @dataclass
@@ -62,12 +80,14 @@ class Script:
 
     def __init__(self) -> None:
         self.tables: dict[TableId, TableDraft] = {}
+        # The names that tables were made under, by keyspace; they may be gone.
+        self._made: dict[str, list[TableId]] = {}
         self._types: dict[str, dict[str, dict[str, str]]] = {}
         self._keyspace: str | None = None
 
     def run(self, text: str) -> None:
         """Follow a whole script. InvalidSchema names the line."""
-        for statement in statements(_OMITTED.sub(_uncovered, text)):
+        for statement in statements(_uncovered(text)):
             tokens = Tokens(statement)
             for words, follow in self._known():
                 if tokens.accept(*words):
@@ -150,7 +170,7 @@ class Script:
         _options(tokens, draft)
         if not draft.partition:
             raise tokens.wrong(f"the table {draft.name} has no primary key")
-        self.tables[draft.name] = draft
+        self._keep(draft)
 
     def _create_view(self, tokens: Tokens) -> None:
         draft = TableDraft(self._full_name(tokens), tokens.line, view=True)
@@ -172,7 +192,11 @@ class Script:
         tokens.expect("KEY")
         _primary_key(tokens, draft)
         _options(tokens, draft)
+        self._keep(draft)
+
+    def _keep(self, draft: TableDraft) -> None:
         self.tables[draft.name] = draft
+        self._made.setdefault(draft.name.keyspace, []).append(draft.name)
 
     def _drop_table(self, tokens: Tokens) -> None:
         self.tables.pop(self._full_name(tokens), None)
@@ -180,7 +204,9 @@ class Script:
     def _drop_keyspace(self, tokens: Tokens) -> None:
         tokens.accept("IF", "EXISTS")
         keyspace = tokens.name()
-        self.tables = {name: draft for name, draft in self.tables.items() if name.keyspace != keyspace}
+        # Each is looked at once, however many keyspaces are dropped.
+        for name in self._made.pop(keyspace, ()):
+            self.tables.pop(name, None)
         self._types.pop(keyspace, None)
 
     def _alter_table(self, tokens: Tokens) -> None:
@@ -324,8 +350,9 @@ def _rename(tokens: Tokens, draft: TableDraft, old: str, new: str) -> None:
     if column is None:
         raise tokens.wrong(f"{draft.name} has no column {old}")
     draft.columns[new] = replace(column, name=new)
-    draft.partition = [new if name == old else name for name in draft.partition]
-    draft.clustering = [new if name == old else name for name in draft.clustering]
+    for names in (draft.partition, draft.clustering):
+        if old in names:
+            names[names.index(old)] = new
 
 
 def _make_plain(draft: TableDraft) -> None:

@@ -16,6 +16,7 @@ _TOKEN = re.compile(
     |(?P<name>"(?:[^"]|"")*")
     |(?P<word>[A-Za-z_]\w*)
     |(?P<number>-?[0-9][\w.+-]*)
+    |(?P<open>/\*|\$\$)
     |(?P<sign>.)
     """,
     re.VERBOSE | re.DOTALL | re.ASCII,
@@ -46,7 +47,7 @@ def statements(text: str) -> Iterator[list[Token]]:
         kind = match.lastgroup or ""
         token = Token(kind, match.group(), line)
         line += token.text.count("\n")
-        if kind == "sign" and token.text in "'\"":
+        if kind == "open" or (kind == "sign" and token.text in "'\""):
             raise InvalidSchema(f"the {token.text} on line {token.line} has no partner", line=token.line)
         if kind == "sign" and token.text == ";":
             if found:

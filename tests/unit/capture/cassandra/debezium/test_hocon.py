@@ -113,6 +113,23 @@ def test_substitutions_that_lead_nowhere_are_refused_when_they_are_needed(file: 
         document.text("c")
 
 
+def test_substitutions_that_double_again_and_again_are_refused(file: Path) -> None:
+    lines = "".join(f"a{n} = ${{a{n - 1}}}${{a{n - 1}}}\n" for n in range(1, 33))
+    with pytest.raises(InvalidSetting, match="come to more than"):
+        read(file, f"a0 = x\n{lines}").text("a32")
+
+
+def test_a_value_takes_the_place_of_an_object_and_of_all_that_is_below_it(file: Path) -> None:
+    document = read(file, "a.b.c = 1\na.d = 2\nab = 3\na = 4\na.e = 5\na { f = 6 }\na.b = 7")
+    assert document.paths() == ["ab", "a.e", "a.f", "a.b"]
+    assert document.line("a.b") == 7
+
+
+def test_a_key_that_is_too_long_is_refused(file: Path) -> None:
+    with pytest.raises(InvalidSetting, match="a key has more than 1024 characters"):
+        read(file, f"{'a.' * 600}a = 1")
+
+
 def test_files_that_cannot_be_read_are_refused_with_their_name(file: Path) -> None:
     with pytest.raises(InvalidSetting, match="No such file or directory"):
         hocon.read(file, {})

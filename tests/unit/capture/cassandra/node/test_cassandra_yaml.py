@@ -127,6 +127,33 @@ def test_what_cannot_be_understood_is_refused(tmp_path: Path, text: str, said: s
         load(tmp_path, text)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a0: &a0 {{k: 1}}\n" + "".join(f"a{n}: &a{n} {{{{<<: [*a{n - 1}, *a{n - 1}]}}}}\n" for n in range(1, 40)),
+        f"cdc_total_space: 1{':59' * 1000}",
+        f"cdc_total_space: {'9' * 5000}",
+        f"a: {'[' * 200}",
+        "a: 2026-99-99",
+    ],
+    ids=["merges", "base of 60", "digits", "brackets", "no date"],
+)
+def test_what_would_cost_more_than_its_length_is_refused(tmp_path: Path, text: str) -> None:
+    with pytest.raises(InvalidSetting, match=r"cassandra\.yaml is not YAML"):
+        load(tmp_path, text)
+
+
+def test_lists_of_lists_are_no_quantities(tmp_path: Path) -> None:
+    doubled = "a0: &a0 [1]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 40))
+    with pytest.raises(InvalidSetting, match="is no quantity"):
+        load(tmp_path, f"{doubled}cdc_total_space: *a39\n")
+
+
+def test_a_file_that_is_too_long_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidSetting, match="more than 1048576 bytes"):
+        load(tmp_path, "#" * (1 << 20) + "\n")
+
+
 def test_unreadable_file_is_refused_with_its_name(tmp_path: Path) -> None:
     with pytest.raises(InvalidSetting, match=r"cannot read cassandra\.yaml: No such file"):
         cassandra_yaml.load(str(tmp_path / "none.yaml"))

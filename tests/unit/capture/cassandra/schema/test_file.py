@@ -221,6 +221,9 @@ def test_compact_tables_have_the_columns_that_their_log_has(
         f"Approximate structure, for reference:\n\n{statement}\n AND CLUSTERING ORDER BY (column1 ASC);\n*/"
     )
     assert columns(loaded(tmp_path, comment)["ks.t"]) == wanted
+    # What looks like the begin of a comment before it, in a string, hides nothing.
+    before = f"CREATE TABLE ks.other (k int PRIMARY KEY) WITH comment = '/*' AND ID = {uuid.uuid4()};\n"
+    assert columns(loaded(tmp_path, before + comment)["ks.t"]) == wanted
     plain = f"{statement};\nALTER TABLE ks.t DROP COMPACT STORAGE;"
     assert columns(loaded(tmp_path, plain)["ks.t"]) == wanted
 
@@ -229,6 +232,8 @@ def test_compact_tables_have_the_columns_that_their_log_has(
     ("text", "why", "line"),
     [
         ("CREATE TABLE t (k int PRIMARY KEY)", "t has no keyspace", 1),
+        ("\n/* a comment without end", "has no partner", 2),
+        ("\n$$ a string without end", "has no partner", 2),
         ("\n\nCREATE TABLE ks.t (k int\n, v nonsense<int>, PRIMARY KEY (k))", "not a CQL type", 4),
         ("CREATE TABLE ks.t (k int, v int)", "has no primary key", 1),
         ("CREATE TABLE ks.t (k int,\n PRIMARY KEY (x))", "names x, which is no column", 2),
