@@ -171,9 +171,8 @@ class Runner:
             pipelines.close()
 
     def _prepare(self) -> None:
-        replication = f"{{'class': 'SimpleStrategy', 'replication_factor': {len(self._nodes)}}}"
         for keyspace in (CLOCK.keyspace, *(one.keyspace for one in self._scenarios)):
-            self._ask(f"CREATE KEYSPACE {keyspace} WITH replication = {replication}")
+            self._ask(f"CREATE KEYSPACE {keyspace} WITH replication = EVERYWHERE")
         self._ask(f"CREATE TABLE {CLOCK} (k int PRIMARY KEY) WITH cdc = true")
         self._ask(f"CREATE TABLE {CLOCK.keyspace}.lives (k int PRIMARY KEY)")
         self._paths["each"].logs = [self._steady.logs]
@@ -183,6 +182,8 @@ class Runner:
 
     def _ask(self, query: str) -> ResultSet:
         """A statement at ALL; one that changes the schema is waited for on all nodes."""
+        everywhere = f"{{'class': 'SimpleStrategy', 'replication_factor': {len(self._nodes)}}}"
+        query = query.replace("EVERYWHERE", everywhere)
         found = self._session.execute(SimpleStatement(query, consistency_level=ConsistencyLevel.ALL))
         if len(self._nodes) > 1 and query.split(maxsplit=1)[0] in ("CREATE", "ALTER", "DROP"):
             agreed(self._session)

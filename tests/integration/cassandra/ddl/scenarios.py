@@ -559,7 +559,7 @@ CREATE TABLE other (k int PRIMARY KEY, v int) WITH cdc = true
 INSERT INTO other (k, v) VALUES (1, 1)
 --
 DROP KEYSPACE KS
-CREATE KEYSPACE KS WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}
+CREATE KEYSPACE KS WITH replication = EVERYWHERE
 USE KS
 CREATE TABLE t (k int PRIMARY KEY, v int) WITH cdc = true
 INSERT INTO t (k, v) VALUES (2, 2)
