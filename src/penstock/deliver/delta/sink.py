@@ -209,7 +209,10 @@ class DeltaSink(Sink):
             for part in json.loads(payload):
                 parts[part["kind"], TableId(*part["table"])].append(part)
         plan = self._plan if self._plan.batch == batch else BatchPlan(batch)
-        self._check_last(pipeline, plan, parts)
+        try:
+            self._check_last(pipeline, plan, parts)
+        except OSError as error:
+            raise DeliveryFailed(f"cannot read the log of a Delta table: {error}", batch=batch) from error
 
         def commit(entry: tuple[tuple[str, TableId], list[dict[str, Any]]]) -> None:
             (kind, table), reports = entry

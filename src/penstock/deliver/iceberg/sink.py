@@ -198,7 +198,10 @@ class IcebergSink(Sink):
             for part in json_text.parse(payload):
                 parts[part["kind"], TableId(*part["table"])].append(part)
         plan = self._plan if self._plan.batch == batch else BatchPlan(batch)
-        self._check_last(pipeline, plan, parts)
+        try:
+            self._check_last(pipeline, plan, parts)
+        except OSError as error:
+            raise DeliveryFailed(f"cannot read an Iceberg table: {error}", batch=batch) from error
         for (kind, table), reports in sorted(parts.items()):
             with about(table):
                 try:
