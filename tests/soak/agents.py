@@ -146,7 +146,7 @@ class AgentProcess:
         """End it by a signal; its code."""
         assert self._process is not None
         self._process.send_signal(number)
-        self._process.communicate(timeout=60)
+        self._process.communicate(timeout=180)
         return self._process.returncode
 
     def close(self) -> None:
