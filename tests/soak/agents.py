@@ -146,7 +146,7 @@ class AgentProcess:
         """End it by a signal; its code."""
         assert self._process is not None
         self._process.send_signal(number)
-        self._process.communicate(timeout=60)
+        self._process.communicate(timeout=180)
         return self._process.returncode
 
     def close(self) -> None:
@@ -187,12 +187,15 @@ class AgentProcess:
 
 
 def private_kib(pid: int) -> int:
-    """The memory that a process has for itself alone."""
-    found = 0
+    """The memory that a process has written for itself alone.
+
+    Pages of files that it only reads are left out: they are the page cache's, and whether they count as private says
+    only whether another process has mapped the same libraries just now.
+    """
     for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-        if line.startswith(("Private_Clean:", "Private_Dirty:")):
-            found += int(line.split()[1])
-    return found
+        if line.startswith("Private_Dirty:"):
+            return int(line.split()[1])
+    raise LookupError("Private_Dirty")
 
 
 def resident_kib(pid: int) -> int:

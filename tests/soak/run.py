@@ -35,7 +35,8 @@ from tests.soak.witness import Witness
 _LOG_BYTES_MAX = 4 << 20
 _KEPT_BYTES_MAX = 1 << 20
 _LOOK_S = 0.1
-# How long the last readers may take once nothing is written any more, and what was to happen may take beyond its time.
+# How long an agent may take to begin, the last readers once nothing is written any more, and what was to happen beyond
+# its time.
 _PATIENCE_S = 180.0
 
 
@@ -210,7 +211,7 @@ class Soak:
             agent.node.begin()
             agent.start()
         for agent in self._agents():
-            _wait_until(agent.has_log, 60)
+            _wait_until(agent.has_log, _PATIENCE_S)
         for reader in self._readers:
             reader.subscribe()
         for agent in self._agents():

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import mmap
+import os
 from collections.abc import Callable
+from pathlib import Path
 from random import Random
 
 import pytest
 
+from tests.soak.agents import private_kib
 from tests.soak.flatness import Sample, judge
 
 MIB = 1024.0
+_MEMORY_KIB = 32 << 10
 
 
 def series(value: Callable[[float], float], count: int = 900) -> list[Sample]:
@@ -60,3 +65,17 @@ def test_descriptors_that_are_left_open_one_by_one_are_found() -> None:
 def test_too_few_samples_are_no_judgement() -> None:
     with pytest.raises(ValueError, match="too few"):
         judge(series(lambda _: 1.0, 5), 1.0)
+
+
+def test_memory_that_is_written_counts_and_a_file_that_is_read_does_not(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(bytes(_MEMORY_KIB << 10))
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        before = private_kib(os.getpid())
+        with mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:
+            assert sum(mapped[:: mmap.PAGESIZE]) == 0
+            assert private_kib(os.getpid()) - before < _MEMORY_KIB // 2
+            kept = bytearray(b"x") * (_MEMORY_KIB << 10)
+            assert private_kib(os.getpid()) - before >= _MEMORY_KIB
+            assert len(kept) == _MEMORY_KIB << 10

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from penstock.errors import LogLocked, PenstockError
-from penstock.log import identity, retention
+from penstock.log import identity, names, retention
 from penstock.log.reader import LogReader
 from penstock.log.refusal import refused
 from penstock.log.retention import Report
@@ -91,7 +91,10 @@ class Upkeep:
 
     @property
     def lost(self) -> Mapping[tuple[str, str], int]:
-        """Changes that the caps took since this began, by the log's directory and the subscription's name."""
+        """Changes that the caps took since this began, by the log's directory and the subscription's name.
+
+        Those of a subscription or a log that was dropped go with it.
+        """
         with self._mutex:
             return dict(self._lost)
 
@@ -140,6 +143,7 @@ class Upkeep:
                 log.warning("retention failed", directory=directory, error=str(error))
         if not dry_run:
             self._count(reports)
+            self._forget_dropped(directories)
         return reports
 
     def _with_cap(self, bytes_max: int | None) -> RetentionSettings:
@@ -155,6 +159,16 @@ class Upkeep:
                 for name, changes in [*losses, *([("", report.unread)] if report.unread else [])]:
                     key = os.path.basename(directory), name
                     self._lost[key] = self._lost.get(key, 0) + changes
+
+    def _forget_dropped(self, directories: Sequence[str]) -> None:
+        """An agent runs for years, and clients name their subscriptions: what is gone is not counted for ever."""
+        logs = {os.path.basename(directory): directory for directory in directories}
+        with self._mutex:
+            for log_name, subscription in list(self._lost):
+                directory = logs.get(log_name)
+                checkpoint = f"{directory}/{names.checkpoint_name(subscription)}" if subscription else ""
+                if directory is None or (checkpoint and not self._files.exists(checkpoint)):
+                    del self._lost[log_name, subscription]
 
     # The caps by the disk.
 

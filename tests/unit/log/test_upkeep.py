@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from pathlib import Path
 
 from structlog.testing import capture_logs
 
-from penstock.log import retention
+from penstock.log import retention, subscriptions
 from penstock.log.reader import LogReader
 from penstock.log.retention import Reason
 from penstock.log.subscription import Subscription
@@ -84,6 +85,21 @@ def test_a_loss_is_counted_for_the_subscription_that_has_it(tmp_path: Path) -> N
     with Subscription.open(directory, "slow") as slow:
         slow.commit(positions[0])
     made = upkeep(tmp_path, bytes_max=0)
+    made.run_once()
+    assert made.lost == {("shop.orders", "slow"): 8}
+
+
+def test_what_a_dropped_subscription_or_log_lost_is_not_counted_for_ever(tmp_path: Path) -> None:
+    for name in ("shop.orders", "shop.other"):
+        positions = fill(str(tmp_path / name), 12)
+        for subscription in ("slow", "brief"):
+            with Subscription.open(str(tmp_path / name), subscription) as one:
+                one.commit(positions[0])
+    made = upkeep(tmp_path, bytes_max=0)
+    made.run_once()
+    assert len(made.lost) == 4
+    subscriptions.drop(str(tmp_path / "shop.orders"), "brief")
+    shutil.rmtree(tmp_path / "shop.other")
     made.run_once()
     assert made.lost == {("shop.orders", "slow"): 8}
 
