@@ -11,15 +11,10 @@ from functools import cached_property
 class Scenario:
     """Statements, one to a line; a line that is indented goes on. A line `--` ends a step.
 
-        `KS` stands for the keyspace, and `EVERYWHERE` for the replication with which every node has all rows. A line that
-    <<<<<<< HEAD
-        begins with `? ` may be refused by Cassandra; then it has no effect. A line `! t` has the nodes compact a table, so
-        that what drops of columns have taken is in no file any more.
-    =======
-        begins with `? ` may be refused by Cassandra; then it has no effect. A line `! t` has the nodes compact a table:
-        what drops of columns have taken so far is in no file any more.
-    >>>>>>> ddl
-        Between the steps pipelines are run, agents are stopped, killed and replaced, and snapshots are taken.
+    `KS` stands for the keyspace, and `EVERYWHERE` for the replication with which every node has all rows. A line that
+    begins with `? ` may be refused by Cassandra; then it has no effect. A line `! t` has the nodes compact a table:
+    what drops of columns have taken so far is in no file any more.
+    Between the steps pipelines are run, agents are stopped, killed and replaced, and snapshots are taken.
     """
 
     name: str
