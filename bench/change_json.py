@@ -159,7 +159,7 @@ def _timed(work: Callable[[], object], count: int) -> Sample:
 def main(arguments: Sequence[str] | None = None) -> int:
     chosen = options("change_json", "JSON of changes against an object per change", arguments, rows=0)
     run = Run("json", chosen.quick)
-    rows = chosen.rows or (1_000 if chosen.quick else 20_000)
+    rows = chosen.rows or (1_000 if chosen.quick else 5_000)
     pairs = PAIRS_MIN if chosen.quick else 9
     for table, make in _TABLES.items():
         schema, changes = make(rows)
