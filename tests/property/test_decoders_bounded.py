@@ -2,7 +2,7 @@
 
 Each case is as small as an attacker can make it and claims, or would become, as much as the format lets it say. A
 decoder may refuse it with an error of its own, or read it; it may not take memory that the input does not pay for, nor
-raise anything that its callers do not expect. Memory bounds time too: nothing here works without making something.
+raise anything that its callers do not expect. How its work grows, test_decoders_linear.py shows.
 """
 
 from __future__ import annotations

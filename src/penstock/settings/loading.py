@@ -24,6 +24,8 @@ from penstock.settings.section import Section
 
 # A variable is a setting when it has this prefix and a double underscore; PENSTOCK_NATIVE, for one, is not.
 VARIABLE_PREFIX = "PENSTOCK_"
+# No setting is this deep; the parser takes the square of the time for a key of many parts.
+_DOTS_MAX = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,10 @@ def trace(
 def read_toml(file: str) -> dict[str, Any]:
     """A settings file as it stands."""
     try:
-        return tomllib.loads(Path(file).read_text(encoding="utf-8"))
+        text = Path(file).read_text(encoding="utf-8")
+        if any(line.partition("=")[0].count(".") > _DOTS_MAX for line in text.splitlines() if line.lstrip()[:1] != "#"):
+            raise InvalidSetting("settings nest too deeply", file=file)
+        return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise InvalidSetting(f"the settings file is not TOML: {error}", file=file) from error
     except RecursionError as error:
