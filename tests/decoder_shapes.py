@@ -26,7 +26,12 @@ from penstock.capture.cassandra.segments.sections import Section
 from penstock.capture.cassandra.segments.segment import FORMATS, header_checksum, parse_index, read_header
 from penstock.capture.cassandra.snapshot.state import TableState
 from penstock.control import statements
+from penstock.deliver.kafka.progress import Mark
+from penstock.deliver.lakehouse.source_note import SourceNote
+from penstock.deliver.sink import DeadLetter
 from penstock.errors import PenstockError
+from penstock.fold import manifest, state_file
+from penstock.fold.eras import TableEra
 from penstock.formats import arrow, avro, container
 from penstock.formats.json_change import from_json
 from penstock.log import block, sealed, segment
@@ -40,11 +45,6 @@ from penstock.model.instant import parse_instant
 from penstock.model.position import Position
 from penstock.model.schema import Column, Role, TableId, TableSchema
 from penstock.pipeline import dead_letters
-from penstock.pipeline.eras import TableEra
-from penstock.pipeline.fold import manifest, state_file
-from penstock.pipeline.sinks.kafka.progress import Mark
-from penstock.pipeline.sinks.lakehouse.source_note import SourceNote
-from penstock.pipeline.sinks.sink import DeadLetter
 from penstock.pipeline.source import options, reach
 from penstock.pipeline.troubles import Trouble
 from penstock.serve.protocol import REQUESTS, Frame, Kind, Parser, parse
