@@ -33,3 +33,15 @@ def test_every_contract_of_the_checks_is_told() -> None:
     for contract in project["tool"]["importlinter"]["contracts"]:
         assert contract["id"] == "layers" or contract["name"] in told
     assert "rooms import downward only" in told
+
+
+GLOSSARY = (ROOT / "docs" / "reference" / "glossary.md").read_text(encoding="utf-8")
+
+
+def test_every_word_of_the_glossary_is_told_once_and_has_a_home() -> None:
+    rows = re.findall(r"^\| ([\w -]+) \| (.+) \| (`.+`) \|$", GLOSSARY, re.MULTILINE)
+    words = [word for word, _, _ in rows if word != "word"]
+    assert len(words) > 30
+    assert len(words) == len(set(words))
+    for path in re.findall(r"`([\w./]+)`", " ".join(home for _, _, home in rows)):
+        assert (ROOT / "src" / "penstock" / path).exists(), path
