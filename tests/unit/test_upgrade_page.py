@@ -8,6 +8,7 @@ from pathlib import Path
 from penstock.capture import state_file
 from penstock.capture.cassandra.segments import segment as commit_log
 from penstock.capture.cassandra.snapshot import state as snapshot_state
+from penstock.deliver import target_marker
 from penstock.deliver.delta import manifest_file
 from penstock.deliver.kafka import progress
 from penstock.fold import manifest
@@ -31,6 +32,7 @@ VERSIONS = [
     manifest.FORMAT,
     progress._VERSION,
     manifest_file._FORMAT,
+    target_marker._FORMAT,
     dead_letters._VERSION,
     protocol.VERSION,
 ]
