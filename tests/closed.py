@@ -13,7 +13,11 @@ def open_to(who: int, *roots: Path) -> dict[str, str]:
     for root in roots:
         inside = (Path(where, name) for where, parts, files in os.walk(root) for name in (*parts, *files))
         for path in (root, *inside):
-            mode = path.lstat().st_mode
+            try:
+                mode = path.lstat().st_mode
+            except FileNotFoundError:
+                # Somebody removes what is temporary just now: nobody gets at it any more.
+                continue
             if not stat.S_ISLNK(mode) and mode & who:
                 found[str(path)] = f"{stat.S_IMODE(mode):04o}"
     return found

@@ -32,7 +32,7 @@ ELSEWHERE = {
     "log/segment.py:read_heading": "gives parse_heading the beginning of a file",
     "serve/client.py:Client.decode": "gives avro.decode what it got",
 }
-SMALL, LARGE = 2 << 10, 32 << 10
+SMALL, LARGE = 1 << 10, 16 << 10
 TIMES_MAX = 64
 # A reader that takes less for a large input is no danger, and its time says nothing.
 TIME_MIN_S = 0.05
@@ -145,7 +145,7 @@ def test_a_square_decoder_is_found_by_its_lines() -> None:
 @pytest.mark.parametrize(
     "shape",
     [
-        Shape("copies", lambda size: bytes(4 * size), copies_the_rest),
+        Shape("copies", lambda size: bytes(8 * size), copies_the_rest),
         Shape("regular", lambda size: b"/* " * size, looks_for_an_end),
     ],
     ids=lambda shape: shape.name,

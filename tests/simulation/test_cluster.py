@@ -8,6 +8,7 @@ import random
 import subprocess
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -25,6 +26,7 @@ from penstock.sandbox.workload import TABLES, Workload, drive
 from testkit import faults
 from testkit.crash_files import CrashFiles
 
+CHECKOUT = Path(__file__).parent.parent.parent
 ROOT = "/logs"
 SEEDS = range(60)
 STATEMENTS = 120
@@ -168,7 +170,7 @@ def fingerprint(seed: int) -> str:
 def test_equal_seeds_give_equal_histories_in_different_processes() -> None:
     outputs = []
     for hash_seed in ("1", "2"):
-        environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(CHECKOUT)}
         done = subprocess.run(
             [sys.executable, __file__], env=environment, capture_output=True, text=True, check=True, timeout=120
         )
