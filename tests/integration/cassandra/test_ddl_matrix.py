@@ -33,10 +33,10 @@ SEED = int(os.environ.get("PENSTOCK_DDL_SEED") or SystemRandom().randrange(1 << 
 PER_ROUND = 30
 # Seeds with which it once went wrong.
 FOUND = (4725, 52013, 52015)
-# Seed 3 deletes a collection as of the far future, then drops and adds its column. Whether that deletion is there
-# afterwards goes by whether the node has written the table to disk in between: Cassandra has two answers to it.
-NO_ONE_ANSWER = {3}
-KNOWN = (*FIXED, *map(generated, (*sorted({*range(12)} - NO_ONE_ANSWER), *FOUND)))
+# Seed 3 deletes a collection as of the far future, then drops and adds its column. Played alone it holds; once, on a
+# busy node, Cassandra showed what that deletion hides. A flush between the two is suspected, and not shown.
+UNSETTLED = {3}
+KNOWN = (*FIXED, *map(generated, (*sorted({*range(12)} - UNSETTLED), *FOUND)))
 SCENARIOS = [one for one in KNOWN if any(part in one.name for part in CHOSEN)]
 
 
