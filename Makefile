@@ -13,6 +13,8 @@ STAMP := $(VENV)/.installed
 # What goes into `make test`: all of tests/ unless TESTS says otherwise; WORKERS is the number of processes.
 TESTS ?= tests
 WORKERS ?= auto
+# The room that `make quick` and `make test-room` are about, as it is called below src/penstock; `make quick` takes all.
+ROOM ?=
 SCHEDULES ?= 1000000
 # Campaigns keep a record in bench/results/campaigns, of which docs/reference/campaigns.md is made, pass or fail.
 # How often `make kill-campaign` kills the agent and the node.
@@ -53,6 +55,16 @@ run: install ## Install, then run the demo: a small cluster, its change logs, Sp
 test: install ## Run every test (TESTS=path picks some, WORKERS=n sets the processes)
 	@scripts/prepare-tests $(BIN)/python
 	PATH="$(CURDIR)/.cache/go/bin:$$PATH" $(BIN)/python -m pytest --numprocesses $(WORKERS) --durations 20 --durations-min 1 $(TESTS)
+
+.PHONY: quick
+quick: install ## Run the quick tests of every room: no server, no Java, no Spark (ROOM=log picks a room)
+	$(BIN)/python -m pytest --quiet --numprocesses $(WORKERS) --durations 20 --durations-min 0.5 --quick \
+		$(if $(ROOM),tests/unit/$(ROOM),tests/unit tests/contract tests/property)
+
+.PHONY: test-room
+test-room: install ## Run all unit tests of one room, for example ROOM=log
+	@test -n "$(ROOM)" && test -d "tests/unit/$(ROOM)" || { echo "ROOM is one of: $$(cd tests/unit && echo */)" >&2; exit 1; }
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --durations 20 --durations-min 1 tests/unit/$(ROOM)
 
 .PHONY: test-cassandra
 test-cassandra: TESTS := tests/integration/cassandra tests/integration/test_commit_log_writer_referee.py

@@ -11,10 +11,29 @@ from hypothesis import settings
 
 from tests import counted
 from tests.groups import group_of
+from tests.order import rank
+from tests.quick import is_quick
 
 # How long an example takes says how busy the machine is, and nothing about the code.
 settings.register_profile("untimed", settings(deadline=None))
 settings.load_profile("untimed")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--quick", action="store_true", help="only tests that are quick and need no server")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # Groups are begun in the order of the tests, not by how many tests they have.
+    if hasattr(config.option, "loadscopereorder"):
+        config.option.loadscopereorder = False
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--quick"):
+        config.hook.pytest_deselected(items=[item for item in items if not is_quick(item.nodeid)])
+        items[:] = [item for item in items if is_quick(item.nodeid)]
+    items.sort(key=lambda item: rank(item.nodeid))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
