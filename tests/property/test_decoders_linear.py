@@ -27,7 +27,7 @@ DECODER = re.compile(r"parse\w*|unseal|unpack|decompress|decode|from_json|read_(
 # Decoders that no shape reaches, and why they need none.
 ELSEWHERE = {
     "capture/cassandra/segments/keys/jceks.py:unseal": "one key, whose rounds have a bound",
-    "formats/change_datum.py:_DeltaDatum.decode": "goes once over what Program.decode gave it",
+    "formats/avro.py:_DeltaDatum.decode": "goes once over what Program.decode gave it",
     "formats/program.py:parse": "of a schema of our own, once for each table",
     "log/segment.py:read_heading": "gives parse_heading the beginning of a file",
     "serve/client.py:Client.decode": "gives avro.decode what it got",

@@ -8,10 +8,12 @@ The schema also says which table it was: one that was dropped and made anew unde
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from penstock.deliver.omitted_columns import LeftOut
+import structlog
+
 from penstock.errors import CorruptCheckpoint, SchemaRefused, StorageError
 from penstock.log import names, sealed
 from penstock.model.schema import TableId, TableSchema
@@ -123,3 +125,19 @@ class KnownSchemas:
 def same_column(name: str, one: TableSchema, other: TableSchema) -> bool:
     """Whether both schemas have this column, with values of the same type."""
     return name in one.by_name and name in other.by_name and one.by_name[name].type == other.by_name[name].type
+
+
+# Columns that a target does not get because its sink's schema policy is to ignore them: logged once, and counted.
+
+log = structlog.get_logger()
+
+
+class LeftOut(dict[str, Sequence[str]]):
+    """By table the columns that its target goes without."""
+
+    def note(self, schema: TableSchema, columns: Sequence[str]) -> None:
+        """Say it, unless it was said before. A version that lacks nothing says nothing: older ones may still come."""
+        table = str(schema.table)
+        if columns and self.get(table) != columns:
+            self[table] = columns
+            log.warning("columns left out", table=table, version=schema.version, columns=columns)

@@ -21,10 +21,9 @@ if TYPE_CHECKING:
         TableChoice,
         TailMode,
     )
-    from penstock.settings.choices import Acknowledge, Codec
+    from penstock.settings.choices import Acknowledge, Codec, OnLoss
     from penstock.settings.loading import Loaded, build, known_names, load, read_toml, trace
     from penstock.settings.log import LogSettings, RetentionSettings
-    from penstock.settings.loss import OnLoss
     from penstock.settings.model import Settings
     from penstock.settings.pipeline import (
         Copies,
@@ -53,6 +52,7 @@ _SECTIONS = {
     "choices": (
         "Acknowledge",
         "Codec",
+        "OnLoss",
     ),
     "loading": (
         "Loaded",
@@ -66,7 +66,6 @@ _SECTIONS = {
         "LogSettings",
         "RetentionSettings",
     ),
-    "loss": ("OnLoss",),
     "model": ("Settings",),
     "pipeline": (
         "Copies",

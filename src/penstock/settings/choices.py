@@ -1,4 +1,4 @@
-"""Choices of the log's settings, in a module of their own: processes of Spark need these and no other setting."""
+"""Choices of settings, in a module of their own: processes of Spark need these and no other setting."""
 
 from __future__ import annotations
 
@@ -19,3 +19,11 @@ class Acknowledge(StrEnum):
 
     SYNCED = "synced"
     WRITTEN = "written"
+
+
+class OnLoss(StrEnum):
+    """What to do when files that were not read yet are gone from a log."""
+
+    FAIL = "fail"
+    SKIP = "skip"
+    SNAPSHOT = "snapshot"

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field, SecretStr, model_validator
 
-from penstock.settings.loss import OnLoss
+from penstock.settings.choices import OnLoss
 from penstock.settings.section import Directories, FunctionPaths, Names, PassedOn, Section, tabled
 from penstock.system.addresses import has_login, keeps_secrets
 

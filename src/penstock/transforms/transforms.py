@@ -7,29 +7,31 @@ wrong in the settings is found before the stream starts; what depends on a table
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import SecretStr
 
 from penstock.control.statements import parse_predicate
-from penstock.errors import InvalidSetting, InvalidStatement, PenstockError
+from penstock.errors import InvalidSetting, InvalidStatement, InvalidValue, PenstockError
+from penstock.filters.filter import Filter
 from penstock.filters.functions import Functions, canonical_name
 from penstock.formats import masks
-from penstock.formats.arrow import to_arrow
+from penstock.formats.arrow import from_arrow, to_arrow
 from penstock.formats.masks import Mask
 from penstock.model.change import Op
 from penstock.model.patterns import first_for_table, fits, parts
-from penstock.model.predicate import Predicate
+from penstock.model.predicate import Predicate, column_names
 from penstock.model.schema import Column, TableId, TableSchema
 from penstock.records.records import Records
+from penstock.records.row_changes import row_changes
 from penstock.settings import RecordType, TransformSettings
 from penstock.settings.secrets import warn_if_open
-from penstock.transforms.own_function import OwnFunction
 from penstock.transforms.projection import Projection
-from penstock.transforms.row_filter import RowFilter, select
 
 # Debezium's letters; c and i are the two that its connectors have for an insert.
 _LETTERS = {
@@ -241,3 +243,168 @@ def check_against(transforms: Transforms, schemas: Iterable[TableSchema]) -> Non
         except PenstockError as error:
             error.place.setdefault("table", schema.table)
             raise
+
+
+# RowFilter: which records of a table are delivered, by a condition in the language of CREATE CDC_LOG … WHERE.
+#
+# With whole rows the condition is asked of the row before and after the change: a row that enters is delivered as it
+# is, one that leaves as a delete, and one that is outside both times not at all. With changes only, it is asked of
+# the change, as a filtered log does.
+
+
+class RowFilter:
+    """A condition made ready for one version of a table."""
+
+    def __init__(self, predicate: Predicate, schema: TableSchema, functions: Functions) -> None:
+        self._changes = Filter(predicate, schema, functions)
+        wanted = set(column_names(predicate))
+        columns = tuple(c for c in schema.columns if c in schema.key or c.name in wanted)
+        # The rows are asked as if they had just been inserted, with the columns that the condition looks at.
+        self._asked = replace(schema, columns=columns)
+        self._rows = Filter(predicate, self._asked, functions)
+
+    def apply(self, records: Records) -> Records | None:
+        """The records that are left."""
+        if records.after is None:
+            return select(records, self._changes.truths(records.changes))
+        there = pc.is_valid(records.after)
+        inside = self._holds(records.after)
+        before = pc.is_valid(records.before) if records.before is not None else pa.array([True] * len(records))
+        was_inside = self._holds(records.before) if records.before is not None else before
+        leaves = pc.and_(was_inside, pc.invert(inside))
+        # A deletion of more than one row is no row, and passes: what it deletes may have been inside.
+        whole = pc.or_(inside, pc.or_(leaves, pc.invert(pc.or_(there, before))))
+        left = select(records, whole)
+        gone = leaves.filter(whole)
+        return as_deletes(left, gone) if left is not None and pc.any(gone).as_py() else left
+
+    def _holds(self, rows: pa.StructArray) -> pa.BooleanArray:
+        """Whether the condition is true for each row; where there is no row it is false."""
+        there = pc.is_valid(rows)
+        if not len(rows):
+            return there
+        # A column of many cells is asked by its whole value, as SELECT gives it.
+        return pc.and_(there, self._rows.truths(row_changes(self._asked, Op.INSERT, rows, nulls=True)))
+
+
+def select(records: Records, keep: pa.BooleanArray) -> Records | None:
+    """The records for which `keep` is true; None when there are none."""
+    places = np.flatnonzero(keep.to_numpy(zero_copy_only=False))
+    if not len(places):
+        return None
+    return records if len(places) == len(records) else records.take(places)
+
+
+def as_deletes(records: Records, gone: pa.BooleanArray) -> Records:
+    """The same records, of which some say that their row is gone."""
+    assert records.after is not None
+    old = to_arrow(records.changes)
+    arrays = []
+    for field in old.schema:
+        found = old.column(field.name)
+        if field.name == "op":
+            texts = pc.if_else(gone, Op.DELETE.value, found.cast(pa.string()))
+            arrays.append(texts)
+        elif field.name == "cells":
+            cells = [_absent_where(found.field(part.name), gone) for part in field.type]
+            arrays.append(pa.StructArray.from_arrays(cells, fields=list(field.type)))
+        elif field.name == "marker":
+            arrays.append(_null_where(found, gone))
+        else:
+            arrays.append(found)
+    names = old.schema.names
+    changes = from_arrow(records.schema, pa.RecordBatch.from_arrays(arrays, names=names))
+    return replace(records, source=changes, after=_null_where(records.after, gone), ops=None)
+
+
+def _absent_where(cell: pa.StructArray, gone: pa.BooleanArray) -> pa.StructArray:
+    states = pc.if_else(gone, pa.scalar(0, pa.int8()), cell.field("state"))
+    parts = [states if part.name == "state" else cell.field(part.name) for part in cell.type]
+    return pa.StructArray.from_arrays(parts, fields=list(cell.type))
+
+
+def _null_where(found: pa.StructArray, gone: pa.BooleanArray) -> pa.StructArray:
+    children = [found.field(part.name) for part in found.type]
+    return pa.StructArray.from_arrays(children, fields=list(found.type), mask=pc.or_(gone, found.is_null()))
+
+
+# OwnFunction: a user's Python callable between the merge and the sinks.
+#
+# It is given whole rows as they are after the change, as an Arrow record batch or as a pandas DataFrame whose columns
+# are Arrow's, and returns as many rows with the same columns. Rows that are gone are not shown to it. Rows go back to
+# their places by their order, so the key columns must come back as they were. Only records with whole rows can pass
+# through one: the changed cells alone are not a row.
+
+_WIDTHS = {pa.float32(): pa.int32(), pa.float64(): pa.int64()}
+
+
+@dataclass(frozen=True, slots=True)
+class OwnFunction:
+    """One callable, the setting that names it, and whether it works on DataFrames."""
+
+    setting: str
+    function: Callable[..., Any]
+    frames: bool = False
+
+    def apply(self, records: Records) -> Records:
+        if records.after is None:
+            raise InvalidSetting(
+                "own functions need whole rows: a sink must take records of type after or all", setting=self.setting
+            )
+        there = pc.is_valid(records.after)
+        given = pa.RecordBatch.from_struct_array(records.after.filter(there))
+        if not given.num_rows:
+            return records
+        made = self._called(given, records.schema)
+        if not _same_keys(given, made, records.schema):
+            raise self._wrong("must return the rows in the order in which they came, with their keys", records.schema)
+        # Each row goes back to its place; where there was none, there is none.
+        places = pc.if_else(there, pc.subtract(pc.cumulative_sum(there.cast(pa.int64())), 1), None)
+        return replace(records, after=made.to_struct_array().take(places))
+
+    def _called(self, given: pa.RecordBatch, schema: TableSchema) -> pa.RecordBatch:
+        """What the function makes of the rows, in the columns and types that they had."""
+        try:
+            made = self.function(_as_frame(given) if self.frames else given)
+        # The function is not ours, so anything can come out of it. Its message may hold values of rows.
+        except Exception as error:
+            raise self._wrong(f"failed with {type(error).__name__}", schema) from error
+        if self.frames:
+            return self._from_frame(made, given, schema)
+        if not isinstance(made, pa.RecordBatch) or made.num_rows != given.num_rows:
+            raise self._wrong("must return a record batch of as many rows", schema)
+        try:
+            return made.select(given.schema.names).cast(given.schema)
+        except (KeyError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise self._wrong("must return the columns that it was given", schema) from error
+
+    def _from_frame(self, made: Any, given: pa.RecordBatch, schema: TableSchema) -> pa.RecordBatch:
+        import pandas as pd
+
+        if not isinstance(made, pd.DataFrame) or len(made) != given.num_rows:
+            raise self._wrong("must return a DataFrame of as many rows", schema)
+        try:
+            return pa.RecordBatch.from_pandas(made, schema=given.schema, preserve_index=False)
+        except (KeyError, pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+            raise self._wrong("must return the columns that it was given", schema) from error
+
+    def _wrong(self, what: str, schema: TableSchema) -> InvalidValue:
+        return InvalidValue(f"the function of {self.setting} {what}", table=schema.table)
+
+
+def _as_frame(batch: pa.RecordBatch) -> Any:
+    """Rows as a DataFrame that holds the same memory: numbers stay exact beside nulls, and nested values nested."""
+    import pandas as pd
+
+    return batch.to_pandas(types_mapper=pd.ArrowDtype)
+
+
+def _same_keys(given: pa.RecordBatch, made: pa.RecordBatch, schema: TableSchema) -> bool:
+    names = [column.name for column in schema.key]
+    return all(_exact(made.column(name)).equals(_exact(given.column(name))) for name in names)
+
+
+def _exact(array: pa.Array) -> pa.Array:
+    """A key that is NaN is itself, so numbers with a point are compared by their bits."""
+    width = _WIDTHS.get(array.type)
+    return array if width is None else array.view(width)

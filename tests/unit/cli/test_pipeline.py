@@ -19,8 +19,7 @@ from structlog.testing import capture_logs
 
 from penstock.cli import pipeline, run
 from penstock.cli.main import main
-from penstock.cli.pipeline import facts
-from penstock.cli.pipeline_view import About, PipelineView
+from penstock.cli.pipeline import About, PipelineView, facts
 from penstock.model.schema import TableId
 from penstock.pipeline.status import RUNS, PipelineStatus, SinkStatus, TableStatus, TroubleStatus
 from penstock.pipeline.troubles import Trouble, Troubles

@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.envelopes.bound_text import bound_text, bound_texts
-from penstock.envelopes.range_bounds import range_bounds
+from penstock.envelopes.range_bounds import bound_text, bound_texts, range_bounds
 from penstock.formats import avro
 from penstock.formats.arrow import change_columns
 from penstock.formats.arrow_plan import plan

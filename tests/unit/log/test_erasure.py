@@ -17,7 +17,7 @@ import pytest
 from penstock.errors import CorruptLog, InvalidInput
 from penstock.formats import avro, container
 from penstock.log import erased, retention, segment, subscriptions
-from penstock.log import replacement as replacement_module
+from penstock.log import erasure as erasure_module
 from penstock.log.erasure import Report, erase
 from penstock.log.follow import Follower, Tail
 from penstock.log.forgotten import Target, target
@@ -418,13 +418,13 @@ def test_a_block_that_does_not_fit_in_its_place_stays_and_is_named(
     directory = str(tmp_path / "log")
     write(directory, [[person(ANNA, 0, 1)], [person(ANNA, 0, 2), person(BERT, 0, 3)]], Codec.DEFLATE)
     before = placed(directory)
-    real = replacement_module._fitted
+    real = erasure_module._fitted
 
     def fitted(codec: Codec, make: Any, size: int) -> bytes | None:
         # Stands for a block whose changes were so alike that no blank one takes as little room.
         return None if b"name 3" in make("", 0) else real(codec, make, size)
 
-    monkeypatch.setattr(replacement_module, "_fitted", fitted)
+    monkeypatch.setattr(erasure_module, "_fitted", fitted)
     report = forget(directory, {"email": ANNA})
     assert not report.complete
     assert report.after.changes == 1

@@ -10,8 +10,7 @@ import pytest
 
 from penstock.errors import ChangesLost
 from penstock.log import retention
-from penstock.log.cursor import Cursor
-from penstock.log.follow import Follower, Tail
+from penstock.log.follow import Cursor, Follower, Tail
 from penstock.log.reader import LogReader
 from penstock.log.subscription import Subscription
 from penstock.log.table_log import TableLog

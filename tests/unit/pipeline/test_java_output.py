@@ -11,7 +11,7 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from penstock.pipeline.java_output import JavaOutput
+from penstock.pipeline.session import JavaOutput
 
 PATIENCE_S = 60
 

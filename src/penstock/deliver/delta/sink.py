@@ -18,16 +18,16 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.deliver.batch_plan import BatchPlan, has_batch, not_ours
-from penstock.deliver.delta import copy_on_write, housekeeping, manifest_file
+from penstock.deliver.delta import compaction, copy_on_write, manifest_file
 from penstock.deliver.delta.appended import AppendedRows
 from penstock.deliver.delta.current import CurrentTable
 from penstock.deliver.delta.table import DeltaTable, last_batch, now_ms, read_description, span_of
 from penstock.deliver.delta.writer import CurrentRows, Layout
+from penstock.deliver.known_schemas import LeftOut
 from penstock.deliver.lakehouse.evolution import TargetShape, fresh, of_new_table
 from penstock.deliver.lakehouse.history import CHANGE_FIELDS, check_no_clash
 from penstock.deliver.lakehouse.rows import dead_letters
 from penstock.deliver.lakehouse.storage import Storage, side_by_side
-from penstock.deliver.omitted_columns import LeftOut
 from penstock.deliver.refusals import refusals
 from penstock.deliver.sink import DeadLetter, Delivered, Sink, Task, Writer, about
 from penstock.deliver.target_marker import Begun
@@ -248,7 +248,7 @@ class DeltaSink(Sink):
         else:
             copy_on_write.commit(table, app, plan, reports, self.layout(name))
         optimize_every = self.settings.history_optimize_every if kind == HISTORY else self.settings.optimize_every
-        changed = housekeeping.after_batch(table, optimize_every, self.settings, self.layout(name).codec)
+        changed = compaction.after_batch(table, optimize_every, self.settings, self.layout(name).codec)
         if changed and name in self._current and kind == CURRENT:
             self._current[name].sync()
 

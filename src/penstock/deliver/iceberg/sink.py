@@ -19,6 +19,7 @@ from pyiceberg.catalog import Catalog, load_catalog
 
 from penstock.deliver.batch_plan import BatchPlan, not_ours
 from penstock.deliver.iceberg.table import IcebergTable
+from penstock.deliver.known_schemas import LeftOut
 from penstock.deliver.lakehouse.data_files import to_parquet
 from penstock.deliver.lakehouse.evolution import TargetShape, fresh, of_new_table
 from penstock.deliver.lakehouse.history import CHANGE_FIELDS, check_no_clash, history_rows
@@ -26,7 +27,6 @@ from penstock.deliver.lakehouse.rows import dead_letters, is_of_another_table
 from penstock.deliver.lakehouse.source_note import SourceNote
 from penstock.deliver.lakehouse.spool import read_spool, spooled_rows
 from penstock.deliver.lakehouse.storage import Storage
-from penstock.deliver.omitted_columns import LeftOut
 from penstock.deliver.refusals import refusals
 from penstock.deliver.sink import DeadLetter, Delivered, Sink, Task, Writer, about
 from penstock.deliver.target_marker import Begun

@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 import structlog
 
-from penstock.deliver.omitted_columns import LeftOut
+from penstock.deliver.known_schemas import LeftOut
 from penstock.deliver.search.client import Answer, Client, NoAnswer
 from penstock.deliver.search.mapping import IndexNote, MappingMaker, conflicts, missing
 from penstock.deliver.search.names import successor_name

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import structlog
 
-from penstock.deliver.omitted_columns import LeftOut
+from penstock.deliver.known_schemas import LeftOut
 from penstock.deliver.outages import Waiting
 from penstock.deliver.search.client import Client, NoAnswer
 from penstock.deliver.search.indices import Indices, Seen

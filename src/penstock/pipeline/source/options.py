@@ -17,7 +17,7 @@ from penstock.errors import InvalidSetting
 from penstock.model.change import Op
 from penstock.model.schema import TableId
 from penstock.pipeline.source.held import NOTHING, Held
-from penstock.settings.loss import OnLoss
+from penstock.settings.choices import OnLoss
 from penstock.system import json_text
 from penstock.system.addresses import has_login, keeps_secrets, refusal
 

@@ -28,7 +28,7 @@ from penstock.pipeline.source.options import COMMITTED, EARLIEST, LATEST, Source
 from penstock.pipeline.source.places import Address, Place, places
 from penstock.pipeline.source.portions import Piece, by_node, together
 from penstock.pipeline.source.reach import BEGINNING, Reach
-from penstock.settings.loss import OnLoss
+from penstock.settings.choices import OnLoss
 from penstock.telemetry import Logger
 
 log = Logger()

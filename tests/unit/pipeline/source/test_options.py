@@ -7,7 +7,7 @@ import pytest
 from penstock.errors import InvalidSetting
 from penstock.model.schema import TableId
 from penstock.pipeline.source.options import parse
-from penstock.settings.loss import OnLoss
+from penstock.settings.choices import OnLoss
 
 LEAST = {"path": "/logs", "table": "shop.orders"}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from penstock.pipeline.source.reach import from_offset, tick_of, to_offset
-from penstock.pipeline.source.wake import Wake
+from penstock.pipeline.source.source import Wake
 from tests.numbered import ManualClock
 
 
