@@ -15,8 +15,9 @@ import os
 import socket
 import ssl
 import stat
+import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
 from types import TracebackType
 from typing import Self
@@ -81,10 +82,7 @@ class Listener:
         self._feeds: dict[str, Feed] = {}
         self._feeds_lock = asyncio.Lock()
         self._clients: set[asyncio.Task[None]] = set()
-        self._pools = Pools(
-            ThreadPoolExecutor(_THREADS, "penstock-listener-read"),
-            ThreadPoolExecutor(_THREADS, "penstock-listener-commit"),
-        )
+        self._pools = Pools(_pool("read"), _pool("commit"))
 
     async def start(self) -> None:
         """Begin to listen."""
@@ -93,6 +91,8 @@ class Listener:
             self._sockets = [_unix_socket(str(settings.path))]
         else:
             self._sockets = bind(settings.host, settings.port, "cannot listen")
+        for pool in (self._pools.read, self._pools.commit):
+            _fill(pool)
         bounds = Bounds(settings.clients_max, settings.clients_per_address_max, _RESERVE)
         self._door = Door(
             self._sockets, self._protocol, bounds, self._tally, tls=self._tls, handshake_s=settings.handshake_s
@@ -358,6 +358,25 @@ def _check_rights(rights: Rights, hello: Hello) -> None:
     rights.require(Right.READ, hello.table)
     if hello.subscription is not None:
         rights.require(Right.SUBSCRIBE, hello.table)
+
+
+def _pool(kind: str) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(_THREADS, f"penstock-listener-{kind}")
+
+
+def _fill(pool: Executor) -> None:
+    """Start every thread of a pool.
+
+    By itself a pool starts one more whenever more are busy at once than ever before, and lets none go: what an agent
+    takes would creep up for weeks.
+    """
+    together = threading.Barrier(_THREADS)
+    try:
+        for waiting in [pool.submit(together.wait) for _ in range(_THREADS)]:
+            waiting.result()
+    finally:
+        # Those that came wait for no thread that could not be started.
+        together.abort()
 
 
 def _unix_socket(path: str) -> socket.socket:

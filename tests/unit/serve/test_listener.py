@@ -8,6 +8,8 @@ import socket
 import ssl
 import struct
 import subprocess
+import threading
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -552,3 +554,21 @@ def test_clients_that_leave_in_the_middle_leave_nothing_to_the_garbage_collector
             gc.enable()
     # The last one may still be on its way out.
     assert left <= 1
+
+
+def test_a_listener_has_all_its_threads_from_the_begin(tmp_path: Path) -> None:
+    fill(log_directory(tmp_path), 3)
+    with listening(tmp_path) as (listener, count):
+        before = _threads()
+        with ExitStack() as clients:
+            for number in range(12):
+                client = clients.enter_context(connect(listener, f"s{number}"))
+                assert receive(client, 3) == [0, 1, 2]
+        while count():
+            pass
+        assert _threads() == before
+
+
+def _threads() -> int:
+    """How many threads the listener's pools have."""
+    return sum(thread.name.startswith("penstock-listener-") for thread in threading.enumerate())
